@@ -493,22 +493,6 @@ def test_the_same_list_by_id_and_by_the_same_history_in_any_form(
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_similar_items_are_those_recommended_to_who_took_the_item_alone(
-    name: str, fitted_models: dict[str, Recommender], planted_split: Split
-) -> None:
-    model, items = fitted_models[name], planted_split.train.items
-    found = model.similar_items(items.ids([3, 7]), 4)
-    assert found.users.tolist() == items.ids([3, 7])
-    assert not set(found.users[:1].tolist()) & set(found.items[0].tolist())
-    assert (
-        found.items.tolist()
-        == model.recommend([[one] for one in items.ids([3, 7])], 4, recency=None).items.tolist()
-    )
-    with pytest.raises(DataError, match="unknown item 'i999'"):
-        model.similar_items(["i999"])
-
-
-@pytest.mark.parametrize("name", MADE)
 def test_it_does_not_answer_before_it_is_fitted(name: str) -> None:
     with pytest.raises(NotFittedError, match="has not been fitted"):
         MADE[name]().recommend(["u1"])

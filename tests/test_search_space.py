@@ -166,4 +166,31 @@ def test_budgets_check_and_name_themselves() -> None:
         ({"seconds": float("nan")}, "found nan"),
     ):
         with pytest.raises(ConfigError, match=line):
-            Budget(**limits)  # type: ignore[arg-type]
+            Budget(**limits)
+
+
+def test_a_budget_is_seconds_first_and_reads_a_time() -> None:
+    assert Budget(600) == Budget(seconds=600)
+    for text, seconds in (("12min", 720), ("2h", 7200), ("600", 600), (" 1.5 H ", 5400)):
+        assert Budget(text) == Budget(seconds=seconds)
+        assert type(Budget(text).seconds) is float
+    assert Budget("10min", 5) == Budget(seconds=600, trials=5)
+    for wrong in ("soon", "12 parsecs", "5steps", ""):
+        with pytest.raises(ConfigError, match=rf"^seconds: expected a time .*, found '{wrong}'$"):
+            Budget(wrong)
+    with pytest.raises(ConfigError, match=r"^seconds: expected a number above 0, found '0min'$"):
+        Budget("0min")
+
+
+def test_a_budget_is_made_of_what_a_user_gives_for_one() -> None:
+    trials = Budget(trials=3)
+    assert Budget.of(trials) is trials
+    assert Budget.of(None) is None
+    assert Budget.of("12min") == Budget.of(720) == Budget.of(720.0) == Budget(seconds=720)
+    for wrong in (True, [3], {"trials": 3}, b"12min", Budget):
+        with pytest.raises(ConfigError, match=r"^budget: expected seconds such as 600, a time"):
+            Budget.of(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^seconds: expected a time such as 600, 12min or 2h"):
+        Budget.of("soon")
+    with pytest.raises(ConfigError, match=r"^seconds: expected a number above 0, found -3"):
+        Budget.of(-3)

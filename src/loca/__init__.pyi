@@ -9,6 +9,7 @@ from loca.data.item_metadata import read_titles as read_titles
 from loca.data.readers import read_interactions as read_interactions
 from loca.data.readers import read_preset as read_preset
 from loca.data.recency import Recency as Recency
+from loca.data.schema import Schema as Schema
 from loca.data.splits import HeldOut as HeldOut
 from loca.data.splits import Split as Split
 from loca.data.splits import hold_last as hold_last
@@ -21,6 +22,7 @@ from loca.data.statistics import OrderCheck as OrderCheck
 from loca.data.statistics import check_order as check_order
 from loca.data.statistics import describe as describe
 from loca.data.synthetic import planted_communities as planted_communities
+from loca.data.weighting import Weighting as Weighting
 from loca.errors import ConfigError as ConfigError
 from loca.errors import DataError as DataError
 from loca.errors import LocaError as LocaError

@@ -27,7 +27,7 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
     def read(
         *,
         folder: str | Path | None = None,
-        minimum_rating: float | None = None,
+        min_rating: float | None = None,
         min_user_interactions: int = 0,
         recency: Recency | None = None,
     ) -> Interactions:
@@ -37,7 +37,7 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
         ----------
         folder : str, Path or None, default None
             Where data lie; None takes LOCA_DATA, else the user's cache folder.
-        minimum_rating : float or None, default None
+        min_rating : float or None, default None
             Leave out lower ratings; None counts all.
         min_user_interactions : int, default 0
             Leave out users with fewer interactions.
@@ -65,7 +65,7 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
         interactions = read_interactions(
             path,
             layout=layout_of(data_set, path),
-            minimum_rating=minimum_rating,
+            min_rating=min_rating,
             min_user_interactions=min_user_interactions,
             recency=recency,
         )

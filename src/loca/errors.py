@@ -83,8 +83,9 @@ def check_argument_names(name: str, signature: inspect.Signature, given: Iterabl
     parameters = signature.parameters
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return
+    names = [one for one in parameters if one != "self"]
     for argument in given:
         if argument not in parameters:
-            nearest = did_you_mean(argument, parameters)
-            known = nearest or f"; it takes {', '.join(parameters)}"
+            nearest = did_you_mean(argument.lower(), names)
+            known = nearest or f"; it takes {', '.join(names)}"
             raise ArgumentError(f"{name}: unknown argument {argument!r}{known}")

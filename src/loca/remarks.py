@@ -7,28 +7,35 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PACKAGE = str(Path(__file__).parent)
 
 # The stable name of each kind of remark, and what it is about.
 KINDS = {
     "ambiguous-item": "a text is the id of one item and the title of another",
+    "communities": "communities earn nothing, or are too many",
     "events-ignored": "a column tells kinds of events apart, and all count the same",
     "file-order": "the order of items looks like the file's, not the users'",
     "ids-read-as": "a file without column names was recognised by the shapes of its ids or lines",
     "items-left-out": "items that a model does not know were left out",
-    "known-items": "a list that is not hidden, or a history, was cut to what the model knows",
+    "kept": "an update leaves a part of a model as it was fitted",
     "leak": "a model is measured on interactions that it was fitted on",
     "low-ratings": "low ratings count as likes",
     "minima": "minimum counts of a fit are not applied to what comes later",
     "no-ratings": "ratings were filtered at the fit, and later rows have none",
     "no-times": "later rows have no times, and count as the newest",
     "no-validation": "something that is chosen on validation was not chosen",
-    "order-unknown": "histories may not stand in the order of time",
+    "order-unknown": "histories stand in the order of the items, not of time",
     "popular-instead": "somebody who is not known gets what is popular",
     "ratings-left-out": "rows below the minimum rating were left out",
+    "setting-ignored": "a setting of a file is for another command",
     "targets-seen": "targets that are in the history already, which no list can name",
     "targets-unknown": "targets that nobody has in training, which no model can know",
     "time-ignored": "a column may hold times, and is not used",
@@ -125,6 +132,20 @@ def collect_remarks(listener: Listener | None = None) -> Iterator[Collector]:
         _collectors.reset(token)
 
 
+def keeps_remarks(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep, on the frozen result of a decorated function, the remarks that were made in it."""
+
+    @wraps(function)
+    def collecting(*args: P.args, **kwargs: P.kwargs) -> R:
+        with collect_remarks() as collected:
+            result = function(*args, **kwargs)
+        found: Any = result
+        remarks = joined_remarks(found.remarks, collected.remarks)
+        return result if remarks == found.remarks else replace(found, remarks=remarks)
+
+    return collecting
+
+
 def remark(kind: str, text: str) -> None:
     """Tell a caveat: to the collectors around, and to their innermost listener, else as a warning."""
     tell_remarks([Remark(kind, text)])
@@ -142,6 +163,18 @@ def tell_remarks(remarks: Iterable[Remark]) -> None:
             warnings.warn(LocaWarning(one.kind, one.text), stacklevel=_level_of_caller())
         elif is_news:
             heard_by.listener(one)
+
+
+def told_remarks() -> Remarks:
+    """Return what the innermost listener has heard so far."""
+    collectors = _collectors.get()
+    heard_by = next((one for one in reversed(collectors) if one.listener is not None), None)
+    return () if heard_by is None else heard_by.remarks
+
+
+def joined_remarks(*several: Remarks) -> Remarks:
+    """Return all remarks in order, each once."""
+    return tuple(dict.fromkeys(one for remarks in several for one in remarks))
 
 
 def shown_remarks(remarks: Iterable[Remark]) -> list[str]:

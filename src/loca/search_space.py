@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loca.communities.geometry import Quantile
+from loca.data.recency import parse_age
 from loca.errors import ConfigError, check_counts, did_you_mean
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params
@@ -251,16 +252,19 @@ def is_named(name: str, names: Collection[str]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in names)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Budget:
-    """Limit what tuning may spend on each model; at least one limit is needed.
+    """Limit what a search or tuning may spend on each model; at least one limit is needed.
+
+    Tuning ends at whichever limit comes first. For `Auto` a number of trials alone counts.
 
     Parameters
     ----------
+    seconds : float, str or None, default None
+        The most seconds that the trials of a model take together, or a time as text, such as `"12min"`, `"2h"` or
+        `"600"`.
     trials : int or None, default None
         The most trials of a model, finished or pruned.
-    seconds : float or None, default None
-        The most seconds that the trials of a model take together.
 
     Examples
     --------
@@ -269,29 +273,65 @@ class Budget:
     20 trials or 600 s per model
     >>> budget.has_room(trials=19, seconds=700)
     False
+    >>> loca.Budget("12min")
+    Budget(seconds=720.0, trials=None)
     """
 
-    trials: int | None = None
     seconds: float | None = None
+    trials: int | None = None
 
-    def __post_init__(self) -> None:
-        seconds = self.seconds
-        if self.trials is None and seconds is None:
+    def __init__(self, seconds: float | str | None = None, trials: int | None = None) -> None:
+        if seconds is None and trials is None:
             raise ConfigError(
                 "tuning needs a budget; expected a number of trials, of seconds, or both"
             )
-        if self.trials is not None:
-            check_counts(trials=self.trials)
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if seconds is not None and not (is_number and 0 < seconds < math.inf):
-            raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
+        if trials is not None:
+            check_counts(trials=trials)
+        # A frozen dataclass lets nobody set its fields, itself included.
+        object.__setattr__(self, "seconds", None if seconds is None else read_seconds(seconds))
+        object.__setattr__(self, "trials", trials)
+
+    @classmethod
+    def of(cls, value: Budget | float | str | None) -> Budget | None:
+        """Make a budget of what a user gives for one.
+
+        Parameters
+        ----------
+        value : Budget, float, str or None
+            A budget stays as it is, None is no budget; a number is one of seconds, and so is a text such as `"12min"`.
+
+        Returns
+        -------
+        Budget or None
+
+        Raises
+        ------
+        ConfigError
+            Where it is anything else, or no time.
+
+        Examples
+        --------
+        >>> loca.Budget.of(600)
+        Budget(seconds=600, trials=None)
+        >>> loca.Budget.of("2h") == loca.Budget(seconds=7200)
+        True
+        """
+        if value is None or isinstance(value, Budget):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ConfigError(
+                "budget: expected seconds such as 600, a time such as '12min' or "
+                f"loca.Budget(trials=20), found {value!r:.60}"
+            )
+        return cls(value)
 
     def __str__(self) -> str:
-        parts = (
-            [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
-        )
-        parts += [] if self.seconds is None else [f"{self.seconds:g} s"]
-        return f"{' or '.join(parts)} per model"
+        limits = []
+        if self.trials is not None:
+            limits.append("1 trial" if self.trials == 1 else f"{self.trials} trials")
+        if self.seconds is not None:
+            limits.append(f"{self.seconds:g} s")
+        return f"{' or '.join(limits)} per model"
 
     def has_room(self, trials: int, seconds: float) -> bool:
         """Say whether another trial may begin.
@@ -310,3 +350,21 @@ class Budget:
         return (self.trials is None or trials < self.trials) and (
             self.seconds is None or seconds < self.seconds
         )
+
+
+def read_seconds(value: float | str) -> float:
+    """Return the seconds that a number or a text such as `12min` stands for; refuse anything else."""
+    seconds = value
+    if isinstance(value, str):
+        age = parse_age(value)
+        # Nobody knows how many seconds the steps of a time column are.
+        if age is None or "step" in value.lower():
+            raise ConfigError(f"seconds: expected a time such as 600, 12min or 2h, found {value!r}")
+        seconds = age[0]
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds < math.inf
+    ):
+        raise ConfigError(f"seconds: expected a number above 0, found {value!r}")
+    return seconds

@@ -24,11 +24,9 @@ from loca.registry import load
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small search, fitted and saved by the command; its networks learn for as long as a test may last."""
     folder = tmp_path_factory.mktemp("searches") / "auto.loca"
-    small = ["--model", "auto", "--set", "seconds=200", "--set", "trials=4", "--no-refit"]
+    small = ["--model", "auto", "--set", "trials=4", "--no-refit"]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            automatic, "plan_networks", lambda *_: {"targets": 2, "members": 2, "epochs": 8}
-        )
+        patched.setattr(automatic, "plan_networks", lambda *_: automatic.NetworkPlan(2, 2, 8))
         assert main(["fit", "planted", "--out", str(folder), "--quiet", *TINY, *small]) == 0
     return folder
 

@@ -16,6 +16,7 @@ from loca.data.readers import read_interactions, read_preset
 from loca.data.recency import Recency
 from loca.data.splits import leave_last_out
 from loca.errors import ConfigError, DataError
+from loca.remarks import LocaWarning
 
 TAB = "196\t242\t3\t20\n196\t302\t3\t10\n22\t377\t1\t5\n"
 COLONS = TAB.replace("\t", "::")
@@ -157,6 +158,7 @@ def test_every_layout_says_what_it_is_and_is_tested_here():
         "amazon-ratings-2014",
         "amazon-ratings-2018",
         "amazon-reviews",
+        "loca-ordered",
         "user-items",
     }
 
@@ -255,12 +257,11 @@ def test_lines_of_a_user_and_items_are_read_by_their_layout(tmp_path, separator)
     assert read.times is None
 
 
-def test_lines_of_many_lengths_are_recognised_as_users_and_items(tmp_path, caplog):
+def test_lines_of_many_lengths_are_recognised_as_users_and_items(tmp_path):
     path = tmp_path / "train.txt"
     path.write_text(LISTS)
-    with caplog.at_level("INFO", "loca"):
+    with pytest.warns(LocaWarning, match="read as user-items"):
         assert histories_of(read_interactions(path)) == LISTED
-    assert "read as user-items" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_lists_of_one_length_need_the_layout_and_lists_without_items_are_refused
         read_interactions(path)
     assert len(read_interactions(path, layout="user-items")) == 10
     for options, role in (
-        ({"minimum_rating": 3}, "rating"),
+        ({"min_rating": 3}, "rating"),
         ({"time": "when"}, "time"),
         ({"user": 1}, "user"),
     ):
@@ -325,7 +326,7 @@ def test_a_fetched_set_is_read_with_its_titles(tmp_path, monkeypatch):
     assert histories_of(data) == NUMBERED
     assert data.items.label(data.items.row(242)) == "Kolya (1996)"
     monkeypatch.setenv("LOCA_DATA", str(tmp_path))
-    assert histories_of(loca.datasets.ml_100k(minimum_rating=3, recency=Recency(4))) == {
+    assert histories_of(loca.datasets.ml_100k(min_rating=3, recency=Recency(4))) == {
         196: [302, 242]
     }
     with pytest.raises(DataError) as caught:

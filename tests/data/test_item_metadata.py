@@ -11,6 +11,7 @@ import pytest
 from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
 from loca.data.readers import read_interactions
 from loca.errors import DataError
+from loca.remarks import LocaWarning
 
 EXPECTED = {1: ("Comedy", "Romance"), 3: (), 2: ("Drama",)}
 DAT = '1::Amélie, or: the 5" film (2001)::Comedy|Romance\n3::Nothing said (1990)::\n2::Il Postino (1994)::Drama\n'
@@ -198,10 +199,9 @@ def test_titles_of_another_kind_are_refused(titles):
         data.with_titles(titles)
 
 
-def test_titles_of_other_items_are_said(caplog):
-    with caplog.at_level("INFO", "loca"):
+def test_titles_of_other_items_are_told():
+    with pytest.warns(LocaWarning, match="titles: none of the 2 ids is that of an item, such as 1"):
         read_interactions(pl.DataFrame({"user": [1], "item": [9]})).with_titles(FILMS)
-    assert caplog.messages == ["titles: none of the 2 ids is that of an item, such as 1"]
 
 
 @pytest.mark.parametrize(

@@ -65,18 +65,18 @@ def test_unused_ids_go_and_unused_items_stay_where_asked():
 
 def test_the_order_is_ratings_then_pairs_then_counts(tmp_path):
     path = tmp_path / "ratings.csv"
-    # The first (1, a) falls under the threshold, so the second is the first one kept, at its own time.
+    # The first (1, a) falls under the threshold; of the two (1, b) the newest counts.
     path.write_text(
         "user,item,rating,time\n1,a,1,1\n1,b,5,2\n1,a,5,3\n1,b,5,4\n2,a,5,1\n2,a,5,2\n3,c,1,1\n3,a,5,2\n"
     )
-    plain = read_interactions(path, minimum_rating=4)
-    assert histories_of(plain) == {1: ["b", "a"], 2: ["a"], 3: ["a"]}
-    assert plain.times.tolist() == [2, 3, 1, 2]
+    plain = read_interactions(path, min_rating=4)
+    assert histories_of(plain) == {1: ["a", "b"], 2: ["a"], 3: ["a"]}
+    assert plain.times.tolist() == [3, 4, 2, 2]
     # User 2 has two rows but one pair.
-    assert histories_of(read_interactions(path, minimum_rating=4, min_user_interactions=2)) == {
-        1: ["b", "a"]
+    assert histories_of(read_interactions(path, min_rating=4, min_user_interactions=2)) == {
+        1: ["a", "b"]
     }
-    repeats = read_interactions(path, distinct=False, min_user_interactions=2, minimum_rating=4)
+    repeats = read_interactions(path, distinct=False, min_user_interactions=2, min_rating=4)
     assert histories_of(repeats) == {1: ["b", "a", "b"], 2: ["a", "a"]}
 
 
@@ -84,8 +84,8 @@ def test_repeats_are_kept_only_where_asked(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("user,item,time\n1,a,2\n1,a,1\n1,b,1\n")
     found = read_interactions(path)
-    assert histories_of(found) == {1: ["a", "b"]}
-    assert found.times.tolist() == [1, 1]
+    assert histories_of(found) == {1: ["b", "a"]}
+    assert found.times.tolist() == [1, 2]
     assert histories_of(read_interactions(path, distinct=False)) == {1: ["a", "b", "a"]}
 
 

@@ -103,7 +103,7 @@ def test_line_numbers_are_those_of_the_file_in_every_block(tmp_path):
         ),
     ):
         with pytest.raises(DataError, match=problem):
-            read_file(Source(table(tmp_path, text)), {}, block_bytes=64)
+            read_file(Source(table(tmp_path, text)), block_bytes=64)
 
 
 def test_a_missing_user_item_or_time_is_refused_by_its_line(tmp_path):
@@ -125,7 +125,7 @@ def test_a_rating_that_is_no_number_matters_only_where_ratings_do(tmp_path):
     path = table(tmp_path, "user,item,rating\n1,2,good\n")
     assert len(read_interactions(path)) == 1
     assert (
-        refusal(path, minimum_rating=3)
+        refusal(path, min_rating=3)
         == "ratings.csv line 2: expected a number as rating, found 'good'"
     )
 
@@ -135,7 +135,7 @@ def test_a_missing_column_is_refused_with_those_found(tmp_path):
     expected = "ratings.csv: no column 'userid'; the columns are userId, movieId, when; did you mean 'userId'?"
     assert refusal(path, user="userid") == expected
     assert refusal(path, time=5) == "ratings.csv: no column 5; there are 3, counted from 0"
-    assert refusal(path, minimum_rating=3).startswith(
+    assert refusal(path, min_rating=3).startswith(
         "ratings.csv: cannot tell which column holds the ratings"
     )
     path = table(tmp_path, "a,b,c\n1,2,3\n")
@@ -242,7 +242,7 @@ def test_no_user_left_after_filtering_says_the_filter_and_the_most_found(tmp_pat
     assert refusal(path, min_item_interactions=9).endswith(
         "per item, but the most that any item has is 2"
     )
-    assert refusal(path, minimum_rating=4.5) == (
+    assert refusal(path, min_rating=4.5) == (
         "no user left after filtering: ratings of at least 4.5, but the highest is 4"
     )
     assert "expected a whole number of at least 0" in refusal(path, min_user_interactions=-1)

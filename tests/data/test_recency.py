@@ -46,17 +46,17 @@ def test_weights_begin_at_one_never_rise_with_age_and_never_fall_to_zero(unit, s
     assert weights.min() >= max(np.float32(floor), np.float32(1e-12)) > 0
 
 
-@pytest.mark.parametrize("half_life", [0, -1, float("inf"), float("nan"), "2"])
+@pytest.mark.parametrize("half_life", [0, -1, float("inf"), float("nan"), "two"])
 def test_a_half_life_that_is_no_positive_number_is_refused(half_life):
     with pytest.raises(ConfigError, match="half_life: expected a number above 0"):
         Recency(half_life)
 
 
 def test_other_mistakes_in_recency_are_refused():
-    with pytest.raises(ConfigError, match="expected 'positions' or 'time', found 'days'"):
+    with pytest.raises(ConfigError, match="unknown recency unit 'days'; expected 'positions' or 'time' or 'seconds'"):
         Recency(1, "days")
     with pytest.raises(
-        ConfigError, match="expected 'exponential' or 'power', found 'powr'; did you mean 'power'"
+        ConfigError, match="unknown recency shape 'powr'; did you mean 'power'"
     ):
         Recency(1, shape="powr")
     for floor in (-0.1, 1, 2, float("nan"), "0.5", True):
@@ -71,15 +71,18 @@ def test_a_recency_reads_as_a_person_would_say_it():
     assert str(Recency(4)) == "half-life 4 positions"
     assert (
         str(Recency(2_592_000, "time", "power", 0.05))
-        == "half-life 2,592,000 units of time, power, floor 0.05"
+        == "half-life 2,592,000 steps of time, power, floor 0.05"
     )
+    assert str(Recency("30d", shape="power")) == "half-life 30 days, power"
+    assert str(Recency("90min")) == "half-life 1.5 hours"
 
 
 def test_an_age_is_positions_or_a_time_in_seconds():
     assert parse_age(" 2.5 ") == (2.5, "positions")
     assert [parse_age(text) for text in ("90s", "2min", "1H", ".5d", "1 w", "1y")] == [
-        (seconds, "time") for seconds in (90, 120, 3600, 43_200, 604_800, 31_557_600)
+        (seconds, "seconds") for seconds in (90, 120, 3600, 43_200, 604_800, 31_557_600)
     ]
+    assert parse_age("5steps") == (5, "time")
     assert [
         parse_age(text) for text in ("", ".", "d", "1.2.3", "-1", "1e3", "nan", "3 days", "٣")
     ] == [None] * 9

@@ -62,11 +62,11 @@ def test_the_report_counts_what_happened_to_whom():
         "train: 5 interactions of 4 users",
         "validation: the last 1 of each user, 2 interactions of 2 users",
         "validation: none from 2 users with too few interactions, who stay in train",
-        "validation: 1 of the targets new to everybody, so that no model can know them",
+        "validation: 1 of the targets with items that nobody has in training, so that no model can know them",
         "test: the last 2 of each user, 6 interactions of 3 users",
         "test: none from 1 user with too few interactions, who stay in train",
         "test: 1 of the targets already in their user's history, so that no list can name them",
-        "test: 3 of the targets new to everybody, so that no model can know them",
+        "test: 3 of the targets with items that nobody has in training, so that no model can know them",
     )
     short = leave_last_out(interactions, test=3)
     assert "test: fewer than 3 from 1 user with too few interactions" in short.report
@@ -258,7 +258,7 @@ def test_users_without_a_past_are_left_out_and_counted():
         "train: 2 interactions of 2 users",
         "test: from 5 on, 1 interaction of 1 user with a history",
         "test: 1 user with nothing before 5 left out (2 interactions)",
-        "test: 1 of the targets new to everybody, so that no model can know them",
+        "test: 1 of the targets with items that nobody has in training, so that no model can know them",
     )
 
 
@@ -273,8 +273,11 @@ def test_impossible_moments_are_refused():
     data = interactions_of([[0, 1]], [[1, 2]])
     with pytest.raises(DataError, match="needs a time column"):
         split_at_time(interactions_of([[0]]), test_from=1)
+    with pytest.raises(DataError, match=r"test_from: these times are bare numbers \(1 to 2\)"):
+        split_at_time(data, test_from="2014-01-02")
+    dated = interactions_of([[0, 1]], [[1_400_000_000, 1_400_000_001]])
     with pytest.raises(ConfigError, match="expected a number or an ISO date, found 'noon'"):
-        split_at_time(data, test_from="noon")
+        split_at_time(dated, test_from="noon")
     with pytest.raises(
         ConfigError, match=r"validation_from \(3\) must not lie after test_from \(2\)"
     ):
@@ -320,7 +323,7 @@ def test_parts_are_matched_by_id_and_what_does_not_match_is_counted():
         "train: 4 interactions of 3 users",
         "test: 2 interactions of 2 users",
         "test: 1 user without a history, left out (2 interactions)",
-        "test: 1 of the targets new to everybody, so that no model can know them",
+        "test: 1 of the targets with items that nobody has in training, so that no model can know them",
     )
 
 

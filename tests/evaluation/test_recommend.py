@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import polars
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
@@ -178,7 +178,7 @@ def test_who_cannot_be_answered_is_told_why():
     with pytest.raises(DataError, match="does not say how many items it has"):
         recommend(Next(), [[0, 1]])
     with pytest.raises(
-        DataError, match="a history without times cannot be weighted by half-life 5 units of time"
+        DataError, match="a history without times cannot be weighted by half-life 5 steps of time"
     ):
         recommend(model, ["ann"], recency=Recency(5, "time"))
 
@@ -219,6 +219,8 @@ def test_a_history_in_any_form_gets_the_list_of_the_same_user():
         found = recommend(Next(weighted), who, 3)
         assert found.items.tolist() == [["brazil", "dune", "eraserhead"]]
         np.testing.assert_array_equal(found.scores, recommend(Next(weighted), ["ann"], 3).scores)
+        if issparse(who) and (who.data != 1).any():
+            continue  # its values are weights, whatever the recency
         plain = recommend(Next(weighted), who, 3, recency=None)
         assert plain.items.tolist() == [["dune", "brazil", "eraserhead"]]
 
@@ -253,7 +255,7 @@ def test_unknown_users_and_items_are_skipped_or_get_the_popular_list():
     assert skipped.users.tolist() == who
     assert skipped.items.tolist() == [["dune", "eraserhead"], [None, None], [None, None]]
     assert skipped.to_polars()["user"].to_list() == ["ben", "ben"]
-    popular = recommend(model, who, 2, on_unknown="popular", never=["unheard of"])
+    popular = recommend(model, who, 2, on_unknown="popular")
     assert popular.items.tolist() == [
         ["dune", "eraserhead"],
         ["casablanca", "alien"],
@@ -274,7 +276,7 @@ def test_unknown_users_and_items_are_skipped_or_get_the_popular_list():
 
 def test_candidates_are_each_users_own():
     found = recommend(
-        Next(KNOWN), ["ann", "ben"], 2, candidates={"ben": ["alien", "brazil", "dune"], "zoe": []}
+        Next(KNOWN), ["ann", "ben"], 2, candidates={"ben": ["alien", "brazil", "dune"], "eve": []}
     )
     assert found.items.tolist() == [["dune", "brazil"], ["brazil", "alien"]]
     with pytest.raises(DataError, match="unknown item 'alein'"):

@@ -1,20 +1,25 @@
-"""Auto: what it finds, that it keeps to its budget, never needs test, and goes on after an interruption."""
+"""Auto: what it finds, that no clock decides anything under trials, and that it goes on after an interruption."""
 
 from __future__ import annotations
 
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import loca
 import loca.local.auto as automatic_file
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
+from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
-from loca.local.auto import Auto, Climb, Search
+from loca.local.auto import Auto, Climb, NetworkPlan, Search, Trial
 from loca.local.blend import Blend
 from loca.local.stacked.trainer import StackedTrainer
 from loca.models.ease import EASE
@@ -52,13 +57,45 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that take a moment: the searching is what is tested here."""
     small = {name: {**target, "latent": 8} for name, target in automatic_file.TARGETS.items()}
     monkeypatch.setattr(automatic_file, "TARGETS", small)
-    plan = {"targets": len(small), "members": 2, "epochs": 4}
+    plan = NetworkPlan(targets=len(small), members=2, epochs=4)
     monkeypatch.setattr(automatic_file, "plan_networks", lambda *_: plan)
 
 
 @pytest.fixture(scope="module")
 def ordered_split() -> Split:
     return leave_last_out(walks(), test=1, validation=1)
+
+
+@pytest.fixture(scope="module")
+def planted_split() -> Split:
+    planted = planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10)
+    return leave_last_out(planted.interactions, test=1, validation=2)
+
+
+def clock_of_looks(seconds: Callable[[], float]) -> Callable[[], float]:
+    """Make a clock on which so many seconds pass from one look to the next."""
+    now = 0.0
+
+    def look() -> float:
+        nonlocal now
+        now += seconds()
+        return now
+
+    return look
+
+
+def wild_clock() -> Callable[[], float]:
+    """Make a clock that jumps by anything from a microsecond to two minutes."""
+    rng = np.random.default_rng(0)
+    return clock_of_looks(lambda: float(10.0 ** rng.uniform(-6, 2)))
+
+
+def under_clock(clock: Callable[[], float], auto: Auto, split: Split) -> Auto:
+    """Fit while the clocks of Python's time show what `clock` does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "perf_counter", clock)
+        patch.setattr(time, "monotonic", clock)
+        return auto.fit(split.train, validation=split.validation)
 
 
 def test_it_finds_the_order_and_beats_what_does_not(ordered_split: Split) -> None:
@@ -88,12 +125,115 @@ def test_as_many_trials_as_asked_for_are_made_and_all_families_have_a_share(
     assert {"EASE", "NextEASE", "next items"} <= {one.name for one in auto.trials_}
 
 
-def test_a_budget_that_is_over_at_once_still_gives_a_model(ordered_split: Split) -> None:
-    auto = Auto(seconds=1e-6, trials=1).fit(
-        ordered_split.train, validation=ordered_split.validation
+@pytest.mark.parametrize(
+    ("trials", "names"),
+    [
+        (1, ["EASE"]),
+        (3, ["EASE", "NextEASE", "next items and sets"]),
+        (
+            12,
+            [
+                *("EASE", "EASE", "Loca of EASE", *["NextEASE"] * 3, "NextEASE alone"),
+                *("next items and sets", "next items", "all that follows and sets"),
+            ],
+        ),
+    ],
+)
+def test_a_number_of_trials_gives_the_same_bits_whatever_the_clock_shows(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch, trials: int, names: list[str]
+) -> None:
+    monkeypatch.setattr(automatic_file, "plan_networks", real_plan)
+    monkeypatch.setattr(automatic_file, "MOST_MEMBERS", 2)
+    first = under_clock(clock_of_looks(lambda: 1e-6), Auto(trials=trials), planted_split)
+    second = under_clock(wild_clock(), Auto(trials=trials), planted_split)
+    assert [trial.name for trial in first.trials_] == names
+    assert second.trials_ == first.trials_
+    assert [trial.seconds for trial in second.trials_] != [trial.seconds for trial in first.trials_]
+    assert isinstance(first.model_, Blend)
+    assert isinstance(second.model_, Blend)
+    assert second.model_.columns_ == first.model_.columns_
+    rows = planted_split.test.history_matrix
+    np.testing.assert_array_equal(second.score(rows), first.score(rows))
+    assert second.report() == first.report()
+    assert first.left_out_ == ()
+
+
+@pytest.mark.parametrize(("trials", "members"), [(1, 1), (3, 3), (30, 8)])
+def test_under_trials_ensembles_grow_with_their_number(
+    planted_split: Split, trials: int, members: int
+) -> None:
+    search = search_within(1e-9, planted_split, trials)
+    assert real_plan(search, MultVAE(epochs=200)) == NetworkPlan(3, members, 200)
+
+
+def test_trials_decide_alone_where_seconds_are_given_too(planted_split: Split) -> None:
+    alone = Auto(trials=1).fit(planted_split.train, validation=planted_split.validation)
+    with pytest.warns(loca.LocaWarning, match="1 trials and 1e-09 seconds were given; the trials"):
+        both = Auto(trials=1, seconds=1e-9).fit(
+            planted_split.train, validation=planted_split.validation
+        )
+    assert both.trials_ == alone.trials_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", loca.LocaWarning)
+        for quiet in (Auto(trials=1), both.with_selected_params()):  # a refit has no budget
+            quiet.fit(planted_split.train, validation=planted_split.validation)
+
+
+def test_a_budget_that_is_over_at_once_still_gives_a_model_and_names_what_is_left_out() -> None:
+    found = fit(walks(), Auto(seconds=1e-6), validation=1)
+    assert found.best is not None
+    left_out = "some settings of EASE; Loca of EASE; NextEASE; networks"
+    assert f"\nleft out for lack of time: {left_out}" in str(found)
+    assert np.isfinite(found.model.score(walks().matrix()[:3])).all()
+
+
+def test_seconds_that_are_ample_leave_nothing_out(planted_split: Split) -> None:
+    plan = NetworkPlan(3, automatic_file.MOST_MEMBERS, 200)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic_file, "plan_networks", lambda *_: plan)
+        auto = under_clock(lambda: 0.0, Auto(), planted_split)
+    assert len(auto.trials_) > 12
+    assert auto.left_out_ == ()
+    assert "left out" not in auto.report()
+
+
+def test_the_report_names_the_trials_that_a_clock_leaves_out(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    count = Search.count
+
+    def leaps_after_next_ease(self: Search, trial: Trial) -> None:
+        nonlocal now
+        count(self, trial)
+        now = 60.0 if trial.name == "NextEASE" else now
+
+    monkeypatch.setattr(Search, "count", leaps_after_next_ease)
+    auto = under_clock(lambda: now, Auto(seconds=100.0), planted_split)
+    assert [trial.name for trial in auto.trials_].count("NextEASE") == 1
+    assert auto.left_out_[:2] == ("some settings of NextEASE", "NextEASE alone")
+
+
+def test_the_report_names_the_networks_and_epochs_that_a_clock_leaves_out(
+    planted_split: Split,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(automatic_file, "plan_networks", lambda *_: NetworkPlan(1, 3, 2))
+    with caplog.at_level("INFO", logger="loca"):
+        auto = under_clock(lambda: 0.0, Auto(), planted_split)
+    auto.save(tmp_path / "auto.loca")
+    left_out = (
+        "5 of 8 networks of each target; more than 2 epochs of a network; networks of next items; "
+        "networks of all that follows and sets"
     )
-    assert len(auto.trials_) >= 1
-    assert np.isfinite(auto.score(ordered_split.test.history_matrix[:3])).all()
+    loaded = load(tmp_path / "auto.loca")
+    assert isinstance(loaded, Auto)
+    assert loaded.left_out_ == auto.left_out_
+    for model in (auto, loaded):
+        assert model.report().splitlines()[-1] == f"left out for lack of time: {left_out}"
+    assert "raise epochs" not in caplog.text  # it is not the user who set their limit
 
 
 def test_the_same_trials_give_the_same_numbers_and_survive_a_file(
@@ -183,13 +323,17 @@ def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(
             Auto(trials=8).fit(
                 ordered_split.train, validation=ordered_split.validation, context=context
             )
-    with checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True) as context:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True) as context,
+    ):
+        patch.setattr(time, "perf_counter", wild_clock())
         resumed = Auto(trials=8).fit(
             ordered_split.train, validation=ordered_split.validation, context=context
         )
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
-    assert [one.ndcg for one in resumed.trials_] == [one.ndcg for one in unbroken.trials_]
+    assert resumed.trials_ == unbroken.trials_
 
 
 @pytest.mark.parametrize("epochs_done", [1, 9])
@@ -229,7 +373,7 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
 
 
-def search_within(seconds: float, split: Split) -> Search:
+def search_within(seconds: float, split: Split, trials: int | None = None) -> Search:
     assert split.validation is not None
     data = TrainingData(
         split.train,
@@ -237,14 +381,14 @@ def search_within(seconds: float, split: Split) -> Search:
         np.ones(split.train.n_users, np.float32),
         split.validation,
     )
-    return Search(data, split.validation, seconds)
+    return Search(data, split.validation, seconds, trials)
 
 
 def test_networks_are_planned_by_the_time_that_is_left(ordered_split: Split) -> None:
     ample = search_within(1e6, ordered_split)
-    assert real_plan(ample, MultVAE(latent=8)) == {"targets": 3, "members": 8, "epochs": 200}
+    assert real_plan(ample, MultVAE(latent=8)) == NetworkPlan(3, 8, 200)
     short = search_within(1e-3, ordered_split)
-    assert real_plan(short, MultVAE(latent=8)) == {"targets": 1, "members": 1, "epochs": 1}
+    assert real_plan(short, MultVAE(latent=8)) == NetworkPlan(1, 1, 1)
 
 
 def test_a_kind_that_needs_too_much_memory_is_left_out(

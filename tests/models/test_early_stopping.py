@@ -105,7 +105,7 @@ def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
     [
         (
             [0.1, 0.2, 0.3],
-            "stopped at the limit of 3 epochs, while the validation score was still rising: raise epochs",
+            "stopped at the limit of 3 epochs, while the validation score was still rising: more epochs may help",
         ),
         (
             [0.1, 0.3, 0.2],

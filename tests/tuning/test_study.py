@@ -56,7 +56,7 @@ def tuned(planted_split: Split) -> Callable[..., Tuning]:
         **more: Any,
     ) -> Tuning:
         data = planted_split.train, validation_of(planted_split)
-        return Tuner("slope", model or Slope(), *data, space, Budget(trials, seconds), **more).tune(
+        return Tuner("slope", model or Slope(), *data, space, Budget(seconds, trials), **more).tune(
             study
         )
 

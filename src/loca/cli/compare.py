@@ -152,7 +152,7 @@ class CompareOptions(options.TuningOptions):
         """What each model is tuned with, if anything."""
         from loca.search_space import Budget
 
-        return Budget(self.trials, self.seconds) if self.is_tuned else None
+        return Budget(seconds=self.seconds, trials=self.trials) if self.is_tuned else None
 
 
 def compare_models(

@@ -60,11 +60,12 @@ def evaluate_model(
     if source == history == STANDARD_INPUT:
         raise ConfigError("--history: standard input is DATA already; give the path of a file")
     model, known, weights = load_known(folder, recency)
-    later = read_part(source, data)
+    data.check_later(known.schema)
+    later = read_part(source, data, known.schema)
     more = None
     if history is not None:
         with naming("--history"):
-            more = read_part(history, data)
+            more = read_part(history, data, known.schema)
     held_out, report = hold_out(known, later, histories=more)
     if weights != "model":
         held_out, model.train_data_ = held_out.with_recency(weights), known.with_recency(weights)

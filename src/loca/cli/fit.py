@@ -15,6 +15,7 @@ from loca.cli import options
 from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency
 from loca.errors import ConfigError, ModelFileError
 from loca.models.recommender import fitted
+from loca.remarks import remark
 
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
@@ -190,10 +191,9 @@ def fit(
             "split.test: loca fit holds out nothing for test; leave it out, or use split.validation"
         )
     if "test" in Given(settings.config).section("split"):
-        output.notes(
-            [
-                f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test"
-            ]
+        remark(
+            "setting-ignored",
+            f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test",
         )
     check_folder(out)
     if checkpoint_every is not None and not checkpoint_every >= 0:
@@ -323,7 +323,8 @@ def update(
         raise ModelFileError(
             f"{folder}: holds no training data to add to; fit a model on a file of interactions"
         )
-    new = options.noted(read_data(source, how, None), how)
+    how.check_later(known.schema)
+    new = options.noted(read_data(source, how, like=known.schema))
     model.update(new, epochs=epochs)
     if out == folder and read_plain(folder / MANIFEST) != manifest:
         raise ModelFileError(

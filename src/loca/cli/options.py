@@ -23,11 +23,13 @@ from loca.config import options as config
 from loca.config.model_factory import build_models, expand_names, local_beside
 from loca.config.settings import Given, Table
 from loca.data.interactions import Interactions
+from loca.data.schema import Schema
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_choice
 from loca.models.recommender import Recommender
-from loca.progress import say, set_progress
+from loca.progress import set_progress
 from loca.registry import MODELS, RECORDS
+from loca.remarks import collect_remarks, tell_remarks, told_remarks
 from loca.text_table import TextTable, finite, printable, printable_json
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 # Arguments of the library whose option is called otherwise.
 _OPTION_OF = {"n": "count", "half_life": "recency", "who": "user"}
-_COLUMNS = ("user", "item", "rating", "time")
+_COLUMNS = ("user", "item", "rating", "time", "event")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,10 +76,15 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{one: values.pop(one) for one in names})
             for name, (kind, names) in groups.items()
         }
+
+        def in_options(text: str) -> str:
+            return _in_options(text, parameters, given)
+
         try:
-            command(**made, **values)
+            with collect_remarks(lambda one: log_note(in_options(one.text))):
+                command(**made, **values)
         except LocaError as error:
-            error.args = (_in_options(str(error), parameters, given),)
+            error.args = (in_options(str(error)),)
             raise
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -127,6 +134,8 @@ def _in_options(message: str, parameters: Iterable[inspect.Parameter], given: se
     def argument(found: re.Match[str]) -> str:
         name, value = found[1], found[2]
         option = options.get(f"{name}_column" if name in _COLUMNS else _OPTION_OF.get(name, name))
+        if option and value in ("True", "False"):
+            return option.split("/")[0 if value == "True" else -1]
         return f"{option} {value.strip(chr(39))}" if option else found[0]
 
     head, colon, rest = message.partition(": ")
@@ -187,8 +196,31 @@ class Reading:
     item_column: Annotated[str | None, _reading("Column of the item ids.")] = None
     rating_column: Annotated[str | None, _reading("Column of the ratings.")] = None
     time_column: Annotated[str | None, _reading("Column of the times: numbers or dates.")] = None
+    event_column: Annotated[
+        str | None, _reading("Column of the kinds of events, for --weight KIND=NUMBER,…")
+    ] = None
     separator: Annotated[
         str | None, _reading("Separator of the columns of a text file (found by itself).")
+    ] = None
+    header: Annotated[
+        bool | None,
+        _reading(
+            "The first line names the columns, or is a row (found by itself).",
+            "--header/--no-header",
+        ),
+    ] = None
+    time_unit: Annotated[
+        str | None,
+        _reading(
+            "What times count: s, ms, us, ns, yyyymmdd, or steps of no known length (found by itself)."
+        ),
+    ] = None
+    weight: Annotated[
+        str | None,
+        _reading(
+            "What a row counts: a column such as plays, log1p(plays) or rating, or kinds of events "
+            "such as view=1,cart=3,buy=10 (all rows count alike)."
+        ),
     ] = None
     min_rating: Annotated[
         float | None, _reading("Leave out lower ratings; all count otherwise.")
@@ -369,7 +401,7 @@ class Request(Generic[Own]):
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        interactions = noted(self.read_described(), self.data)
+        interactions = noted(self.read_described())
         return (
             interactions
             if isinstance(self.recency, str)
@@ -387,21 +419,27 @@ class Request(Generic[Own]):
         return self.recency if isinstance(self.recency, str) else "given"
 
 
-def read_part(path: str, data: config.DataOptions) -> Interactions:
-    """A file with the columns of another one: without the minima, which are for what models learn from, and titles."""
+def read_part(path: str, data: config.DataOptions, like: Schema | None = None) -> Interactions:
+    """Return a file with the columns of another one, or read `like` an earlier one.
+
+    The minima, which are for what models learn from, and titles are left out.
+    """
     if data.preset is not None:
         raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
     free = replace(
         data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None
     )
-    return noted(config.read_data(path, free, None), data)
+    return noted(config.read_data(path, free, like=like))
 
 
-def noted(found: tuple[Interactions, TableRead | None], data: config.DataOptions) -> Interactions:
-    """The interactions; what a person would want to know before they are used is said."""
-    for line in () if found[1] is None else found[1].notes(data.min_rating, "option"):
-        say(line)
-    return found[0]
+def noted(found: tuple[Interactions, TableRead | None]) -> Interactions:
+    """Return the interactions; what a person would want to know before they are used is told."""
+    interactions, table = found
+    if table is None:
+        return interactions
+    remarks = table.remarks(interactions.schema)
+    tell_remarks(remarks)
+    return replace(interactions, remarks=tuple(remarks))
 
 
 def check_request(
@@ -462,6 +500,11 @@ def check_request(
 # -- Output ------------------------------------------------------------------------------------------------------------
 
 
+def log_note(text: str) -> None:
+    """Write a remark as a line beside the answer."""
+    logging.getLogger("loca").info(f"note: {text}")
+
+
 class _ToStandardError(logging.Handler):
     """Writes each line to whatever standard error is at that moment, so that bars and tests may redirect it."""
 
@@ -497,8 +540,9 @@ class Output:
             logging.getLogger("loca").info(line)
 
     def answer(self, text: str, document: Mapping[str, Any]) -> None:
-        """The answer itself: the document under --json, else the text."""
+        """The answer itself: the document under --json, with what was remarked as `notes`; else the text."""
         if self.as_json:
+            document = {**document, "notes": [one.to_json() for one in told_remarks()]}
             as_ascii = "utf" not in (sys.stdout.encoding or "utf-8").lower()
             print(
                 printable_json(

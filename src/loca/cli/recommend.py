@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -159,18 +160,14 @@ def recommend_items(
     elif who.history:
         users = one_history(known, who.history, recency, many.on_unknown)
     elif many.histories:
-        users = _read(many.histories, "--histories", known.items, many.on_unknown)
+        users = _read_histories(many.histories, known, many.on_unknown)
     only, never = (
         None if texts is None else known.items.ids(named_items(known.items, texts, option))
         for texts, option in ((choice.only, "--only"), (choice.never, "--never"))
     )
     candidates = None
     if choice.candidates is not None:
-        table = _read(choice.candidates, "--candidates", known.items, many.on_unknown)
-        candidates = {
-            user: table.items.ids(table.items_of(row))
-            for row, user in enumerate(table.users.values.tolist())
-        }
+        candidates = _read_candidates(choice.candidates, known.items)
     if who.history and known.items.labels is not None and users["history"]:
         # Titles are typed loosely: what was understood is said beside the answer.
         listed = [known.items.label(row) for row in known.items.rows(users["history"][-10:])]
@@ -207,7 +204,12 @@ def recommend_items(
 
 
 def similar_items(folder: Folder, items: Names, output: Output, count: Count = 10) -> None:
-    """The items that the model recommends to somebody who took one item alone.
+    """The items that are most similar to each given one, with their similarities.
+
+    What is measured, from above 0 to 1, is a matter of the model: a partial
+    correlation (EASE, SLIM), a cosine (ItemKNN, factors, networks), or what
+    follows (NextEASE). What goes with an item, whatever that is similar to, is
+    the list for a history of it alone: loca recommend DIR --history ITEM.
 
     Examples:
 
@@ -224,6 +226,9 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
     """Lists of items as text and as a document; without a table library, which takes a moment to load."""
     from loca.text_table import TextTable
 
+    column, nothing = "recommended", "nothing is left to recommend"
+    if what == "item":
+        column, nothing = "similar", "no item is similar"
     titles, names = found.titles, found.item_ids
     texts, answers = [], []
     for place, (one, items, scores) in enumerate(
@@ -246,8 +251,8 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
         if what == "item" and titles is not None:
             about["title"] = names.label(names.row(one))
         head = f"Like {about.get('title', one)}" if what == "item" else f"For {one}"
-        table = TextTable(("      recommended", "item", "score"), lines).plain()
-        texts.append(f"{head}\n{table}" if rows else f"{head}: nothing is left to recommend")
+        table = TextTable((f"      {column}", "item", "score"), lines).plain()
+        texts.append(f"{head}\n{table}" if rows else f"{head}: {nothing}")
         answers.append({**about, "items": rows})
     return "\n\n".join(texts), {"model": str(folder), "answers": answers}
 
@@ -312,7 +317,7 @@ def one_history(
 ) -> dict[str, list[Id]]:
     """The item ids of --history, oldest first, under the name `history`."""
     weights = known.recency if recency == "model" else recency
-    if weights is not None and weights.unit == "time":
+    if weights is not None and weights.unit != "positions":
         raise ConfigError(
             "--history: has no times to be weighed by; say --recency 4 (positions) or none"
         )
@@ -364,20 +369,37 @@ def _lines(file: str, option: str) -> dict[int, str]:
     return lines
 
 
-def _read(file: str, option: str, items: IdMap, on_unknown: str) -> Interactions:
-    """A table of users and items; its unknown items are refused unless they may be left out."""
-    from loca.data.readers import read_table
-    from loca.progress import say
+def _read_histories(file: str, known: Interactions, on_unknown: str) -> Interactions:
+    """Return a table of histories, read as the model's own rows; unknown items are refused unless left out."""
+    from loca.data.later import read_later
 
+    with _reading_table("--histories"):
+        histories = read_later(file, known)
+        if on_unknown == "error":
+            known.items.rows(histories.items.values.tolist())
+    return histories
+
+
+def _read_candidates(file: str, items: IdMap) -> dict[Id, list[Id]]:
+    """Return the items that each user of a table may get; unknown items are refused."""
+    from loca.data.readers import ReadRequest, read_table
+
+    with _reading_table("--candidates"):
+        table, _ = read_table(file, ReadRequest())
+        items.rows(table.items.values.tolist())
+    return {
+        user: table.items.ids(table.items_of(row))
+        for row, user in enumerate(table.users.values.tolist())
+    }
+
+
+@contextmanager
+def _reading_table(option: str) -> Iterator[None]:
+    """Name the option in errors; there are none for the columns of its file."""
     with naming(option):
         try:
-            interactions, table = read_table(file, {})
-        except DataError as error:  # there is no option for the columns of these files
-            raise DataError(
-                re.sub("; say (user|item)=…", r"; call one of them \1", str(error))
-            ) from None
-        if on_unknown == "error":
-            items.rows(interactions.items.values.tolist())
-    for line in () if table is None or option == "--candidates" else table.notes(None, "none"):
-        say(line)
-    return interactions
+            yield
+        except DataError as error:
+            text = re.sub("; say (user|item)=…", r"; call one of them \1", str(error))
+            text = re.sub("; say header=.*", "; give it a first line of column names", text)
+            raise DataError(text) from None

@@ -161,7 +161,7 @@ def reproduce_paper(
                 "settings: are given, and --trials or --seconds look for others; leave one of them out"
             )
         check_optuna()
-        budget = Budget(tables.trials, tables.seconds)
+        budget = Budget(seconds=tables.seconds, trials=tables.trials)
     if running.stored_only and (running.fresh or budget is not None):
         raise ConfigError(
             "--kept-only shows what is stored; leave out --fresh, --trials and --seconds"

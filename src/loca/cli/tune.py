@@ -64,7 +64,8 @@ class TuneOptions(options.TuningOptions):
         """What may be spent on each model."""
         from loca.search_space import Budget
 
-        return Budget(TRIALS if self.trials is self.seconds is None else self.trials, self.seconds)
+        trials = TRIALS if self.trials is self.seconds is None else self.trials
+        return Budget(seconds=self.seconds, trials=trials)
 
 
 def tune_models(

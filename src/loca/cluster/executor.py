@@ -23,6 +23,7 @@ from loca.local.training import Engine, Validate, centre_of
 from loca.models.early_stopping import BestWeights
 from loca.persistence.manifest import ModelState
 from loca.progress import Bar, bar, say
+from loca.remarks import remark
 
 # What each shard is given; None for one that is not called.
 Arguments = Sequence[tuple[Any, ...] | None]
@@ -77,9 +78,6 @@ class ShardExecutor:
             if first.learns_by_epoch:
                 best, last = self._train_epochs(task, job, validate, progress)
                 epochs, after = best.epoch or first.epochs, (last, best.epoch)
-                first.remarks_ = tuple(
-                    f"{task.what} {ending}" for ending in [best.ending(first)] if ending
-                )
             with bar(f"{task.what}, finished shards", len(job)) as shown:
                 for _ in self.call("finish", [after] * len(job), _noting(shown)):
                     shown.advance()
@@ -166,7 +164,7 @@ class ShardExecutor:
                 facts = {**progress, "epoch": epoch, "best": dict(best.state().facts)}
                 checkpoint.save(_progress_of(task.what), ModelState(facts=facts))
         if ending := best.ending(schedule):
-            say(f"{task.what}: {ending}")
+            remark("training", f"{task.what} {ending}")
         if best.epoch:
             say(
                 f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"

@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 from loca.cluster.storage import Storage
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.data.schema import Schema
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import as_array
 from loca.local.local_models import LocalModels, LocalTask
@@ -188,12 +189,18 @@ def _dump_data(data: TrainingData) -> ModelState:
             "user_weights": data.user_weights,
         }
         return ModelState(arrays, {"shape": list(rows.shape)})
-    found = {name: getattr(train, name) for name in ("offsets", "item_rows", "times")}
+    names = ("offsets", "item_rows", "times", "weights")
+    found = {name: getattr(train, name) for name in names}
     arrays = {name: one for name, one in found.items() if one is not None} | {
         "user_weights": data.user_weights
     }
     recency = None if train.recency is None else asdict(train.recency)
-    return ModelState(arrays, {"shape": [train.n_users, train.n_items], "recency": recency})
+    facts = {
+        "shape": [train.n_users, train.n_items],
+        "recency": recency,
+        "schema": train.schema.to_json(),
+    }
+    return ModelState(arrays, facts)
 
 
 def _read_data(state: ModelState) -> TrainingData:
@@ -211,6 +218,8 @@ def _read_data(state: ModelState) -> TrainingData:
         np.array(arrays["item_rows"]),
         None if "times" not in arrays else np.array(arrays["times"]),
         recency=None if recency is None else read_recency(recency),
+        weights=None if "weights" not in arrays else np.array(arrays["weights"]),
+        schema=Schema.from_json(state.facts["schema"]),
     )
     return TrainingData.of(train, arrays["user_weights"])
 

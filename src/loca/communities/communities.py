@@ -24,6 +24,7 @@ from loca.errors import DataError, check_choice, check_counts
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
+from loca.remarks import remark
 
 if TYPE_CHECKING:
     import torch
@@ -359,7 +360,8 @@ def mixture_communities(
     )
     anchors = log_memberships.argmax(axis=0).astype(np.int64)
     if found := int((sizes * len(log_memberships) < 1).sum()):
-        say(f"{found} of {len(sizes)} communities have less than one member: fewer would do")
+        text = f"{found} of {len(sizes)} communities have less than one member: fewer would do"
+        remark("communities", text)
     numbers = {"focus": float(focus), "temperature": float(temperature)}
     return MixtureCommunities(
         anchors, sizes.astype(np.float32), mixtures, **numbers, answering=answering

@@ -23,11 +23,14 @@ from loca.communities.geometry import Quantile
 from loca.data.id_map import Column
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency, Shape, parse_age
+from loca.data.schema import Schema
 from loca.data.synthetic import PlantedData
+from loca.data.times import SourceUnit, check_unit
+from loca.data.weighting import Weighting
 from loca.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from loca.data.readers import TableRead
+    from loca.data.readers import ReadRequest, TableRead
 
 PLANTED = "planted"
 AUTO: Literal["auto"] = "auto"
@@ -46,8 +49,11 @@ class DataOptions:
     item_column: Column | None = None
     rating_column: Column | None = None
     time_column: Column | None = None
+    event_column: Column | None = None
     separator: str | None = None
     header: bool | None = None
+    time_unit: str | None = None
+    weight: str | None = None
     min_rating: float | None = None
     min_user_interactions: int = 0
     min_item_interactions: int = 0
@@ -60,6 +66,8 @@ class DataOptions:
 
         if self.layout is not None:
             find_layout(self.layout)
+        check_unit(self.time_unit)
+        Weighting.of(self.weight)
         if self.preset is not None:
             find_preset(self.preset)
             if fixed := ", ".join(
@@ -71,6 +79,51 @@ class DataOptions:
 
     def _given(self) -> list[str]:
         return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+
+    def read_request(self) -> ReadRequest:
+        """Return the request that a reader takes."""
+        from loca.data.readers import ReadRequest
+
+        columns = {
+            "user": self.user_column,
+            "item": self.item_column,
+            "rating": self.rating_column,
+            "time": self.time_column,
+            "event": self.event_column,
+        }
+        return ReadRequest(
+            columns={role: column for role, column in columns.items() if column is not None},
+            schema=Schema(
+                min_rating=self.min_rating,
+                weighting=Weighting.of(self.weight),
+                source_unit=cast(SourceUnit | None, self.time_unit),
+                repeats="all" if self.keep_repeats else "newest",
+                min_user_interactions=self.min_user_interactions,
+                min_item_interactions=self.min_item_interactions,
+            ),
+            layout=self.layout,
+            separator=self.separator,
+            header=self.header,
+            repeat_filter=self.repeat_filter,
+        )
+
+    def check_later(self, known: Schema) -> None:
+        """Refuse options that contradict how the rows of a model were read."""
+        stored = {"min_rating": known.min_rating, "weight": known.weighting}
+        for name, value in stored.items():
+            given = getattr(self, name)
+            is_free = value is None and name == "min_rating"
+            if given is None or is_free or str(given) == str(value):
+                continue
+            option = f"--{name.replace('_', '-')}"
+            was = "without it" if value is None else f"with {option} {value}"
+            raise ConfigError(
+                f"{option}: the model was fitted {was}, and later rows are read alike"
+            )
+        for name in ("min_user_interactions", "min_item_interactions"):
+            if getattr(self, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option}: is for a fit; later rows are taken as they are")
 
     def check_source(self, source: str) -> None:
         """Refuses reader options for the built-in data."""
@@ -157,7 +210,7 @@ def parse_recency_request(text: str) -> RecencyRequest:
     parsed = parse_age(age)
     if parsed is None:
         raise ConfigError(
-            f"recency: expected positions such as 4, a time such as 30d, none or auto, found {text!r}"
+            f"recency: expected positions such as 4, a time such as 30d or 5steps, none or auto, found {text!r}"
         )
     if any(more):
         raise ConfigError(
@@ -173,26 +226,29 @@ def parse_recency_request(text: str) -> RecencyRequest:
 
 
 def read_data(
-    source: str, options: DataOptions, planted: PlantedData | None
+    source: str,
+    options: DataOptions,
+    planted: PlantedData | None = None,
+    like: Schema | None = None,
 ) -> tuple[Interactions, TableRead | None]:
-    """The interactions of a path, read by the options, or the planted ones; and what was read, where it is a table."""
+    """Return the interactions of a path, read by the options, or the planted ones; and what was read of a table.
+
+    With `like` they are rows that come later than those of that schema, and are read by it.
+    """
     from loca.data.readers import read_preset, read_table
 
     if planted is not None:
         return planted.interactions, None
-    given, table = dict(vars(options)), None
-    preset, titles = given.pop("preset"), given.pop("titles")
-    if preset is not None:
-        interactions = read_preset(preset, source, layout=options.layout)
+    if options.preset is not None:
+        interactions, table = read_preset(options.preset, source, layout=options.layout), None
     else:
-        columns = {role: given.pop(f"{role}_column") for role in ("user", "item", "rating", "time")}
-        given |= {
-            "minimum_rating": given.pop("min_rating"),
-            "distinct": not given.pop("keep_repeats"),
-        }
-        named = {role: column for role, column in columns.items() if column is not None}
-        interactions, table = read_table(source, named, **given)
-    return interactions if titles is None else interactions.with_titles(titles), table
+        request = options.read_request()
+        if like is not None:
+            request = request.like(like)
+        interactions, table = read_table(source, request)
+    return interactions if options.titles is None else interactions.with_titles(
+        options.titles
+    ), table
 
 
 Section = TypeVar("Section")

@@ -6,9 +6,9 @@ weights of its own or the caller names a recency.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,8 +17,11 @@ from scipy.sparse import csr_array, issparse
 
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions, as_csr
+from loca.data.later import as_interactions, is_table, read_later
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, check_choice
+from loca.remarks import remark
+from loca.text_table import many
 
 OnUnknown = Literal["error", "skip", "popular"]
 HistoryWeights = Recency | Literal["model"] | None
@@ -121,14 +124,8 @@ def resolve_histories(
         users_in = known
     if isinstance(who, str | int | float | np.generic):
         who = [who]
-    if not isinstance(who, Interactions) and (
-        hasattr(who, "columns") or hasattr(who, "column_names")
-    ):
-        from loca.data.readers import (
-            read_interactions,
-        )  # reads with polars, which a sparse matrix does not need
-
-        who = read_interactions(who)
+    if isinstance(who, Interactions | Path) or is_table(who):
+        who = as_interactions(who) if known is None else read_later(who, known)
     if not isinstance(who, Interactions | Mapping) and not issparse(who):
         if (
             isinstance(who, np.ndarray)
@@ -167,6 +164,7 @@ def resolve_histories(
                 users_in.users.rows(who, missing=None if on_unknown == "error" else -1),
             )
         over = over_items(source, items, on_unknown)
+        _remark_left_out(len(source) - len(over))
         weights = (
             recency if recency != "model" else over.recency if over.recency is not None else own
         )
@@ -216,9 +214,10 @@ def _model_items(
 def _of_matrix(
     matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency | None
 ) -> Histories:
-    """A matrix that is not all ones brings its own weights; else the stored order of a row is the order of the history.
+    """Take the values of a matrix as weights; the stored order of a row is the order of the history.
 
-    A recency that the caller names wins over the stored weights.
+    Where not all values are 1 the model's own recency is not applied to them; one that the caller names
+    is.
     """
     rows = as_csr(matrix)
     users = np.arange(rows.shape[0], dtype=np.int64)
@@ -227,10 +226,10 @@ def _of_matrix(
             return Histories(users, items, rows, users)
         recency = own
     if recency is not None and rows.nnz > rows.shape[0] and rows.has_sorted_indices:
-        warnings.warn(
+        remark(
+            "order-unknown",
             "histories: every row stands in the order of the items; it is read as oldest first and weighted by the "
-            "model's recency. Give Interactions, lists of item ids, or weights to be exact",
-            stacklevel=5,
+            "model's recency; give Interactions, lists of item ids, or weights to be exact",
         )
     found = Interactions.from_matrix(rows)
     return Histories(users, items, replace(found, items=items, recency=recency), users)
@@ -248,6 +247,7 @@ def _listed(
             )
     found = [items.rows(_as_list(one), missing=missing) for one in histories.values()]
     rows = [one[one >= 0] for one in found]
+    _remark_left_out(sum(map(len, found)) - sum(map(len, rows)))
     names = np.array(list(histories), dtype=None if histories else np.int64)
     offsets = np.cumsum([0, *map(len, rows)])
     return Interactions(
@@ -265,7 +265,9 @@ def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Int
     present = np.unique(source.item_rows)
     new_rows = np.full(source.n_items, -1, np.int32)
     new_rows[present] = items.rows(
-        source.items.ids(present), missing=None if on_unknown == "error" else -1
+        source.items.ids(present),
+        missing=None if on_unknown == "error" else -1,
+        exact_titles=True,
     )
     matched = (
         source.where(new_rows[source.item_rows] >= 0) if (new_rows[present] < 0).any() else source
@@ -273,9 +275,16 @@ def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Int
     return replace(matched, items=items, item_rows=new_rows[matched.item_rows])
 
 
+def _remark_left_out(count: int) -> None:
+    if count:
+        text = "of the histories left out, with items that are not known"
+        remark("items-left-out", f"{many(count, 'interaction')} {text}")
+
+
 def _named(source: Interactions, rows: Rows, who: Any) -> Histories:
     """The histories in rows of the source; a user who is not in it keeps the id of the request."""
-    if source.recency is not None and source.recency.unit == "time" and source.times is None:
+    recency = source.recency
+    if recency is not None and recency.unit != "positions" and source.times is None:
         raise DataError(
             f"a history without times cannot be weighted by {source.recency}; give times, or a recency in positions"
         )

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loca.errors import DataError
+from loca.remarks import remark
 
 Id = str | int | float
+_FIRST_ID, _LAST_ID = -(2**63), 2**63 - 1
 Column = int | str  # a column by its place or its name
 
 _ARTICLES = (
@@ -134,41 +136,49 @@ class IdMap:
         return self._find(outside_id) is not None
 
     def row(self, outside_id: Id) -> int:
-        """Return the row of one id; an unknown one is refused with the nearest known ids.
+        """Return the row of one id, or title; an unknown one is refused with the nearest known ids.
 
         Parameters
         ----------
         outside_id : str, int or float
-            Text such as `"42"` also finds the number 42.
+            Text such as `"42"` also finds the number 42. A text that is no id may be a title, with or
+            without its year.
 
         Returns
         -------
         int
         """
-        row = self._find(outside_id)
+        row = self._find_named(outside_id)
         if row is None:
             raise DataError(f"unknown {self.what} {outside_id!r}{self._nearest(str(outside_id))}")
         return row
 
     def rows(
-        self, outside_ids: Iterable[Id], *, missing: int | None = None
+        self, outside_ids: Iterable[Id], *, missing: int | None = None, exact_titles: bool = False
     ) -> npt.NDArray[np.int64]:
-        """Return the rows of many ids, in their order.
+        """Return the rows of many ids, or titles, in their order.
 
         Parameters
         ----------
         outside_ids : iterable of ids
         missing : int or None, default None
             The row given to an unknown id; None refuses it.
+        exact_titles : bool, default False
+            Take a text for a title only where it is one in full, as for ids that come from a table.
 
         Returns
         -------
         ndarray of int64
         """
-        if missing is None:
+        if missing is None and not exact_titles:
             return np.fromiter((self.row(one) for one in outside_ids), dtype=np.int64)
-        found = (self._find(one) for one in outside_ids)
-        return np.fromiter((missing if row is None else row for row in found), dtype=np.int64)
+        rows = []
+        for outside_id in outside_ids:
+            row = self._find_named(outside_id, exact_titles=exact_titles)
+            if row is None and missing is None:
+                row = self.row(outside_id)
+            rows.append(missing if row is None else row)
+        return np.array(rows, dtype=np.int64)
 
     def ids(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Id]:
         """Return the ids of rows, as they were given.
@@ -204,6 +214,7 @@ class IdMap:
         ids = [self._own(one) for one in other.values.tolist()]
         rows = np.fromiter((row_of.setdefault(one, len(row_of)) for one in ids), np.int64, len(ids))
         added = list(row_of)[len(self) :]
+        self._refuse_titles(added)
         kind = self.values.dtype if self.values.dtype.kind == "O" or not added else None
         values = np.concatenate([self.values, np.array(added, kind)])
         labels = None
@@ -218,6 +229,16 @@ class IdMap:
                     labels[rows[place]] = other.label(place)
         return IdMap(values, self.what, labels), rows
 
+    def _refuse_titles(self, added: list[Id]) -> None:
+        """Refuse new ids that are titles of known items: whoever gave them meant those."""
+        if self.labels is None or self.values.dtype.kind != "O":
+            return
+        row_of_label = {label: row for row, label in enumerate(self.labels.tolist())}
+        for one in added:
+            if one in row_of_label:
+                known = self.values[row_of_label[one]]
+                raise DataError(f"{self.what} ids: {one!r:.60} is the title of {known!r}; give ids")
+
     def with_labels(self, label_of: dict[Any, str]) -> IdMap:
         """Give labels to ids; an id without one is shown as itself."""
         by_text = {str(key): label for key, label in label_of.items()}
@@ -226,10 +247,30 @@ class IdMap:
         )
         return IdMap(self.values, self.what, labels)
 
+    def _find_named(self, name: object, *, exact_titles: bool = False) -> int | None:
+        """Return the row of an id, or of the one item with a title; None where there is none."""
+        row = self._find(name)
+        if self.labels is None or not isinstance(name, str):
+            return row
+        if row is None:
+            titled = (
+                self._titles.exact(name) if exact_titles else self._titles.search(name, parts=False)
+            )
+            return _only_one(self, name, titled) if titled else None
+        if self.values.dtype.kind != "O":
+            others = [one for one in self._titles.search(name, parts=False) if one != row]
+            if others:
+                remark(
+                    "ambiguous-item",
+                    f"{name!r} is taken as the id of {self.label(row)}; "
+                    f"the title {self.label(others[0])} has the id {self.values[others[0]]}",
+                )
+        return row
+
     def _find(self, outside_id: object) -> int | None:
         if isinstance(outside_id, np.generic):
             outside_id = outside_id.item()
-        if not isinstance(outside_id, str | int | float):
+        if not isinstance(outside_id, str | int | float) or isinstance(outside_id, bool):
             return None
         try:
             return self._row_of.get(self._own(outside_id))
@@ -245,6 +286,11 @@ class IdMap:
             number = float(outside_id) if self.values.dtype.kind == "f" else int(outside_id)
             # 1.5 is not the id 1, nor 1_0 the id 10; large whole numbers would not survive a second look as a float.
             if "_" not in outside_id if isinstance(outside_id, str) else number == outside_id:
+                if self.values.dtype.kind == "i" and not _FIRST_ID <= number <= _LAST_ID:
+                    raise DataError(
+                        f"{self.what} ids: expected whole numbers of 64 bits, as the known ones are, "
+                        f"found {outside_id!r:.60}"
+                    )
                 return number
         raise DataError(
             f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}"
@@ -346,6 +392,11 @@ def find_item(items: IdMap, text: str, *, suggest: bool = True) -> int:
     """
     if text in items:
         return items.row(text)
+    return find_titled_item(items, text, suggest=suggest)
+
+
+def find_titled_item(items: IdMap, text: str, *, suggest: bool = True) -> int:
+    """Return the row of the one item that is named by its title, as in `find_items`; ids are no titles."""
     rows = items._titles.search(text)
     if not rows:
         if not suggest:
@@ -400,14 +451,14 @@ class _Titles:
                 if form and row not in rows[-1:]:
                     rows.append(row)
 
-    def search(self, text: str) -> list[int]:
-        """The rows that fit a text best: all of the first form that any title has."""
+    def exact(self, text: str) -> list[int]:
+        """The rows with that title; in another case where none has it as it stands."""
         rows = self._exact.get(text.casefold(), [])
-        rows = (
-            [row for row in rows if self._items.label(row) == text]
-            or rows
-            or self._whole.get(plain_words(text), [])
-        )
+        return [row for row in rows if self._items.label(row) == text] or rows
+
+    def search(self, text: str, *, parts: bool = True) -> list[int]:
+        """The rows that fit a text best: all of the first form that any title has; parts of titles last."""
+        rows = self.exact(text) or self._whole.get(plain_words(text), [])
         if rows:
             return rows
         queries = [_without_year(text)]
@@ -418,13 +469,13 @@ class _Titles:
         for name, year in queries:
             words = plain_words(_article_first(name))
             core = _without_article(words)
-            parts = [f" {core} ", f" {core}"]
-            if core.replace(" ", "").isdigit():
-                parts = []  # a mistyped id is not to become 101 Dalmatians
+            pieces = [f" {core} ", f" {core}"]
+            if not parts or core.replace(" ", "").isdigit():
+                pieces = []  # a mistyped id is not to become 101 Dalmatians
             for rows_of, form in ((self._named, words), (self._bare, core)):
                 if form and (rows := self._of_year(rows_of.get(form, []), year)):
                     return rows
-            for part in parts if core else []:
+            for part in pieces if core else []:
                 rows = [
                     row for form, rows in self._named.items() if part in f" {form} " for row in rows
                 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +14,16 @@ from scipy.sparse import csr_array, issparse
 
 from loca.data.id_map import IdMap
 from loca.data.recency import Recency
+from loca.data.schema import Schema
+from loca.data.times import TimeUnit, find_unit, readable_time
+from loca.data.times import moment_of as moment_of
+from loca.data.weighting import Weighting
 from loca.errors import DataError
-from loca.progress import say
+from loca.remarks import Remarks, remark, shown_remarks
 from loca.text_table import Tabular, TextTable
 
 Rows = npt.NDArray[Any]
 
-# Times between these, 1973 and 2103, are taken for seconds since 1970.
-_IN_SECONDS = 1e8, 4.2e9
 _ROWS_SHOWN = 5
 
 
@@ -48,6 +50,12 @@ class Interactions(Tabular):
     recency : Recency or None, default None
         How a history is weighted when it is used to score, to find communities, or to stop on validation. None gives
         every item the weight 1.
+    weights : ndarray of float64 or None, default None
+        What every interaction counts, above 0, before `schema.weighting` scales it. None counts all alike.
+    schema : Schema
+        How the interactions were read, for those who read later ones.
+    remarks : tuple of Remark, default ()
+        What is worth knowing before they are used.
 
     Examples
     --------
@@ -73,6 +81,9 @@ class Interactions(Tabular):
     item_rows: npt.NDArray[np.int32]
     times: npt.NDArray[Any] | None = None
     recency: Recency | None = None
+    weights: npt.NDArray[np.float64] | None = None
+    schema: Schema = field(default_factory=Schema)
+    remarks: Remarks = ()
 
     def __post_init__(self) -> None:
         offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
@@ -97,10 +108,24 @@ class Interactions(Tabular):
             object.__setattr__(self, "times", _read_only(self.times))
             if not np.isin(np.flatnonzero(self.times[1:] < self.times[:-1]) + 1, offsets).all():
                 raise DataError("the times of a user's items must not fall: oldest first")
+        if self.weights is not None:
+            weights = np.ascontiguousarray(self.weights, dtype=np.float64)
+            if weights.shape != item_rows.shape:
+                raise DataError(f"expected {len(item_rows)} weights, found {weights.size}")
+            if not (np.isfinite(weights).all() and (weights > 0).all()):
+                raise DataError("weights: expected finite numbers above 0")
+            object.__setattr__(self, "weights", _read_only(weights))
 
     @classmethod
     def from_events(
-        cls, users: IdMap, items: IdMap, user_rows: Rows, item_rows: Rows, times: Rows | None = None
+        cls,
+        users: IdMap,
+        items: IdMap,
+        user_rows: Rows,
+        item_rows: Rows,
+        times: Rows | None = None,
+        weights: Rows | None = None,
+        schema: Schema | None = None,
     ) -> Interactions:
         """Sort events into interactions.
 
@@ -116,6 +141,10 @@ class Interactions(Tabular):
             The item row of each event.
         times : ndarray or None, default None
             The time of each event; ties keep the order given. None takes the events of a user in the order given.
+        weights : ndarray or None, default None
+            What each event counts, above 0; None counts all alike.
+        schema : Schema or None, default None
+            How the events were read.
 
         Returns
         -------
@@ -135,7 +164,15 @@ class Interactions(Tabular):
             order = np.lexsort((times, user_rows))
         counts = np.bincount(user_rows, minlength=len(users))
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        return cls(users, items, offsets, item_rows[order], None if times is None else times[order])
+        return cls(
+            users,
+            items,
+            offsets,
+            item_rows[order],
+            times=None if times is None else times[order],
+            weights=None if weights is None else weights[order],
+            schema=Schema() if schema is None else schema,
+        )
 
     @classmethod
     def from_matrix(cls, matrix: Any) -> Interactions:
@@ -144,17 +181,23 @@ class Interactions(Tabular):
         Parameters
         ----------
         matrix : scipy sparse matrix or array
-            Users × items, with finite values from 0 up. Every stored entry is an interaction; a user's items stand in
-            the stored order.
+            Users × items, with finite values ≥ 0. A value above 0 is an interaction and its weight, a
+            stored zero is none; a user's items stand in the stored order.
 
         Returns
         -------
         Interactions
-            Users and items have their row numbers as ids.
+            Users and items have their row numbers as ids. Where all values are 1 there are no weights.
         """
         rows = as_csr(matrix)
-        users, items = IdMap.numbered(rows.shape[0], "user"), IdMap.numbered(rows.shape[1], "item")
-        return cls(users, items, rows.indptr.astype(np.int64), rows.indices.astype(np.int32))
+        is_weighted = bool((rows.data != 1).any())
+        return cls(
+            IdMap.numbered(rows.shape[0], "user"),
+            IdMap.numbered(rows.shape[1], "item"),
+            rows.indptr.astype(np.int64),
+            rows.indices.astype(np.int32),
+            weights=rows.data.astype(np.float64) if is_weighted else None,
+        )
 
     def __len__(self) -> int:
         return len(self.item_rows)
@@ -175,14 +218,16 @@ class Interactions(Tabular):
         Returns
         -------
         dict of str to ndarray
-            `user` and `item` ids, `title` where items have titles, and `time` where times are known.
+            `user` and `item` ids, `title` where items have titles, `time` where times are known, and
+            `weight` where there are weights.
         """
         found = {
             "user": self.users.values[self.user_rows()],
             "item": self.items.values[self.item_rows],
         }
         found |= {} if self.items.labels is None else {"title": self.items.labels[self.item_rows]}
-        return found | ({} if self.times is None else {"time": self.times})
+        found |= {} if self.times is None else {"time": self.times}
+        return found | ({} if self.weights is None else {"weight": self.weights})
 
     def shown(self) -> list[str | TextTable]:
         """Return what a person reads: the sizes, the span of the times, the recency, and the first interactions.
@@ -194,15 +239,23 @@ class Interactions(Tabular):
         counts = f"{self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
         share = f"{100 * len(self) / max(self.n_users * self.n_items, 1):.2f} % of all pairs"
         recency = "no recency" if self.recency is None else f"recency: {self.recency}"
+        weights = (
+            "" if self.weights is None else f", weighted by {self.weighting or 'their values'}"
+        )
         lines: list[str | TextTable] = [
             f"Interactions: {counts} ({share})",
-            f"{self.time_span()}, {recency}",
+            f"{self.time_span()}, {recency}{weights}",
+            *shown_remarks(self.remarks),
         ]
         some = np.arange(len(self)) < _ROWS_SHOWN
         if not some.any():
             return lines
         columns = self.where(some).columns()
-        write = {"time": readable_time, "title": lambda title: f"{title:.40}"}
+        write: dict[str, Callable[[Any], str]] = {
+            "time": lambda time: readable_time(time, self.time_unit),
+            "title": lambda title: f"{title:.40}",
+            "weight": lambda weight: f"{weight:g}",
+        }
         texts = [map(write.get(name, str), one.tolist()) for name, one in columns.items()]
         table = TextTable(
             tuple(columns), tuple(zip(*texts, strict=True)), names=1 + 2 * ("title" in columns)
@@ -210,7 +263,7 @@ class Interactions(Tabular):
         return [*lines, table, *(["…"] if len(self) > _ROWS_SHOWN else [])]
 
     def time_span(self) -> str:
-        """Return the days, or the numbers, of the first and the last time; days where they look like seconds.
+        """Return the days of the first and the last time, or their numbers where these are no seconds.
 
         Returns
         -------
@@ -219,9 +272,49 @@ class Interactions(Tabular):
         if self.times is None or not len(self):
             return "no times"
         first, last = (
-            readable_time(one.item()).split(" ")[0] for one in (self.times.min(), self.times.max())
+            readable_time(time.item(), self.time_unit).split(" ")[0]
+            for time in (self.times.min(), self.times.max())
         )
         return f"{first} to {last}"
+
+    @property
+    def time_unit(self) -> TimeUnit | None:
+        """Whether times are seconds since 1970 or bare numbers; None without times.
+
+        Where the schema does not say it they are seconds if all of them look like that.
+        """
+        if self.times is None:
+            return None
+        if self.schema.time_unit is not None:
+            return self.schema.time_unit
+        return "seconds" if find_unit(self.times) == "s" else "steps"
+
+    @property
+    def weighting(self) -> Weighting | None:
+        """What an interaction counts, as it was read; None where nothing was said."""
+        return self.schema.weighting
+
+    def values(self) -> npt.NDArray[np.float32]:
+        """Return what every interaction counts in a training matrix and in a history.
+
+        Returns
+        -------
+        ndarray of float32
+            Its weight, scaled as the schema's weighting says; 1 without weights.
+        """
+        if self.weights is None:
+            return np.ones(len(self), np.float32)
+        scaled = self.weights if self.weighting is None else self.weighting.scaled(self.weights)
+        return scaled.astype(np.float32)
+
+    def unweighted(self) -> Interactions:
+        """Count all interactions alike.
+
+        Returns
+        -------
+        Interactions
+        """
+        return self if self.weights is None else replace(self, weights=None)
 
     def items_of(self, user_row: int) -> npt.NDArray[np.int32]:
         """Return one user's item rows, oldest first.
@@ -302,10 +395,10 @@ class Interactions(Tabular):
         Returns
         -------
         csr_array of float32
-            Binary, users × items; the entries of a row stand in the order of the history. A repeated pair counts once,
-            at its newest position.
+            Users × items; the entries of a row stand in the order of the history, each with its weight,
+            or 1. A repeated pair is one entry, at its newest position.
         """
-        rows = self._rows(np.ones(len(self), np.float32))
+        rows = self._rows(self.values())
         by_item = rows.sorted_indices()
         return rows if by_item.has_canonical_format else self.distinct().matrix()
 
@@ -330,7 +423,7 @@ class Interactions(Tabular):
         return csr_array((values, indices, indptr), shape=(self.n_users, self.n_items))
 
     def distinct(self, keep: Literal["first", "newest"] = "newest") -> Interactions:
-        """Leave each pair of user and item once.
+        """Leave each pair of user and item once, with what its interactions count together.
 
         Parameters
         ----------
@@ -340,16 +433,26 @@ class Interactions(Tabular):
         Returns
         -------
         Interactions
+            The weights of a repeated pair are joined as the schema's weighting says: added, unless it
+            takes the newest or the largest.
         """
         pairs = self.pairs()
         by_value = np.sort(pairs)
         if not (by_value[1:] == by_value[:-1]).any():
-            return self  # as almost always, and several times as fast as to find out which is the newest
+            # As almost always, and several times as fast as to find out which is the newest.
+            return self
         order = np.argsort(pairs, kind="stable")
         is_repeat = pairs[order[1:]] == pairs[order[:-1]]
         is_chosen = np.ones(len(self), dtype=bool)
         is_chosen[(order[:-1] if keep == "newest" else order[1:])[is_repeat]] = False
-        return self.where(is_chosen)
+        if self.weights is None:
+            return self.where(is_chosen)
+        starts = np.flatnonzero(np.concatenate([[True], ~is_repeat]))
+        joined = _join_weights(self.weights[order], starts, self.weighting)
+        weights = self.weights.copy()
+        chosen_of_pair = np.append(starts[1:], len(order)) - 1 if keep == "newest" else starts
+        weights[order[chosen_of_pair]] = joined
+        return replace(self, weights=weights).where(is_chosen)
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Return the weighted histories to score from.
@@ -362,20 +465,20 @@ class Interactions(Tabular):
         Returns
         -------
         csr_array of float32
-            Users × items, items rising: 1 per stored item, or its weight by `recency`. A repeated pair counts with its
-            newest position.
+            Users × items, items rising: per stored item its weight, or 1, times its weight by `recency`.
+            A repeated pair is one entry, at its newest position.
         """
         part = self if user_rows is None else self.of_users(user_rows)
+        if part.weights is not None:
+            part = part.distinct()
         if part.recency is None:
             plain = part.matrix()
             plain.sort_indices()
             return plain
         # How much older each item is than its user's newest: in units of time, or in moments.
-        places = part.times if part.recency.unit == "time" else part.moments()
-        if places is None:
-            raise DataError("recency in units of time needs a time column; use positions instead")
+        places = part._ages_from(part.recency)
         newest = places[np.repeat(part.offsets[1:] - 1, part.counts())]
-        rows = part._rows(part.recency.weights(newest - places))
+        rows = part._rows(part.values() * part.recency.weights(newest - places))
         rows.sort_indices()
         if rows.has_canonical_format:
             return rows
@@ -388,6 +491,21 @@ class Interactions(Tabular):
         return csr_array(
             (weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape
         )
+
+    def _ages_from(self, recency: Recency) -> npt.NDArray[Any]:
+        """Return what ages are counted in: times, or the numbers of the moments."""
+        if recency.unit == "positions":
+            return self.moments()
+        if self.times is None:
+            raise DataError(
+                f"recency ({recency}) needs a time column; give times, or a recency in positions"
+            )
+        if recency.unit == "seconds" and self.time_unit != "seconds":
+            raise DataError(
+                f"recency ({recency}): these times are bare numbers ({self.time_span()}), no seconds; "
+                "say the half-life in steps of time, such as 5steps, or in positions, such as 4"
+            )
+        return self.times
 
     def of_users(self, user_rows: Rows) -> Interactions:
         """Choose some users; the items stay as they are.
@@ -410,9 +528,8 @@ class Interactions(Tabular):
         counts = self.counts()[rows]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         picked = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
-        users, times = self.users.keep(rows), None if self.times is None else self.times[picked]
         return replace(
-            self, users=users, offsets=offsets, item_rows=self.item_rows[picked], times=times
+            self, users=self.users.keep(rows), offsets=offsets, **self._columns_at(picked)
         )
 
     def of_items(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
@@ -447,14 +564,42 @@ class Interactions(Tabular):
         Interactions
         """
         offsets = np.searchsorted(np.flatnonzero(is_chosen), self.offsets)
-        times = None if self.times is None else self.times[is_chosen]
-        return replace(self, offsets=offsets, item_rows=self.item_rows[is_chosen], times=times)
+        return replace(self, offsets=offsets, **self._columns_at(is_chosen))
+
+    def sorted_by_id(self) -> Interactions:
+        """Put users and items in the order of their ids, as a reader numbers them.
+
+        Returns
+        -------
+        Interactions
+            The histories stay as they are.
+        """
+        users = np.argsort(self.users.values, kind="stable")
+        items = np.argsort(self.items.values, kind="stable")
+        new_rows = np.empty(len(items), np.int32)
+        new_rows[items] = np.arange(len(items), dtype=np.int32)
+        by_user = self.of_users(users)
+        return replace(by_user, items=self.items.keep(items), item_rows=new_rows[by_user.item_rows])
+
+    def is_sorted_by_id(self) -> bool:
+        """Return whether users and items stand in the order of their ids."""
+        maps = (self.users.values, self.items.values)
+        return all(bool((values[1:] > values[:-1]).all()) for values in maps)
+
+    def _columns_at(self, picked: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return the columns of some interactions, by their positions or a mask."""
+        return {
+            "item_rows": self.item_rows[picked],
+            "times": None if self.times is None else self.times[picked],
+            "weights": None if self.weights is None else self.weights[picked],
+        }
 
     def merged(self, new: Interactions, *, new_items: bool = True) -> Interactions:
         """Add new interactions; users and items are matched by id.
 
         Known users and items keep their rows; new ones follow in the order of `new`. Titles and recency stay, and new
-        items bring their titles. A repeated pair stays as an interaction of its own.
+        items bring their titles. A repeated pair counts as the known ones' schema says: at its newest time alone, or at
+        all its times.
 
         Parameters
         ----------
@@ -462,7 +607,8 @@ class Interactions(Tabular):
             What is added. Where both have times, histories are merged in the order of time, and of equal times the
             known ones come first; else the new ones are the newest. New ones without times, beside known ones with
             times, are dated after the newest of all known times, a unit of time apart. Where the known ones have no
-            times, the new ones lose theirs.
+            times, the new ones lose theirs. Times of another unit, and weights on one side alone, are
+            refused.
         new_items : bool, default True
             Whether items that are not known enter. Else their interactions are left out, and with them the new users
             who have no others.
@@ -482,12 +628,7 @@ class Interactions(Tabular):
         >>> known.merged(new, new_items=False).items.values.tolist()
         ['milk', 'tea']
         """
-        if not new_items:
-            is_known = np.array(
-                [one in self.items for one in new.items.values.tolist()], dtype=bool
-            )
-            new = new.of_items(is_known)
-            new = new.of_users(new.counts() > 0)
+        new = self.entering(new, new_items=new_items)
         users, user_rows = self.users.merged(new.users)
         items, item_rows = self.items.merged(new.items)
         times = None
@@ -496,17 +637,80 @@ class Interactions(Tabular):
             if later is None:
                 newest = self.times.max() if len(self) else np.int64(0)
                 later = newest + 1 + new.places()
-            if "M" in (kinds := {self.times.dtype.kind, later.dtype.kind}) and len(kinds) > 1:
-                raise DataError(
-                    f"times: expected {self.times.dtype}, as the known ones are, found {later.dtype}"
-                )
+            else:
+                self._check_times_of(new)
             times = np.concatenate([self.times, later])
-        all_users = np.concatenate([self.user_rows(), user_rows[new.user_rows()]])
-        all_items = np.concatenate([self.item_rows, item_rows[new.item_rows]])
-        return replace(
-            Interactions.from_events(users, items, all_users, all_items, times),
-            recency=self.recency,
+        merged = Interactions.from_events(
+            users,
+            items,
+            np.concatenate([self.user_rows(), user_rows[new.user_rows()]]),
+            np.concatenate([self.item_rows, item_rows[new.item_rows]]),
+            times,
+            weights=self._weights_with(new),
+            schema=self.schema,
         )
+        merged = replace(merged, recency=self.recency, remarks=self.remarks)
+        return merged.distinct() if self.schema.repeats == "newest" else merged
+
+    def entering(self, new: Interactions, *, new_items: bool = True) -> Interactions:
+        """Return the part of new interactions that is to enter.
+
+        Parameters
+        ----------
+        new : Interactions
+            What is to be added.
+        new_items : bool, default True
+            Whether items that are not known enter. Else their interactions are left out, and with them
+            the users who have no others.
+
+        Returns
+        -------
+        Interactions
+        """
+        if new_items:
+            return new
+        is_known = np.array([one in self.items for one in new.items.values.tolist()], dtype=bool)
+        if is_known.all():
+            return new
+        new = new.of_items(is_known)
+        return new.of_users(new.counts() > 0)
+
+    def _check_times_of(self, new: Interactions) -> None:
+        """Refuse new times of another unit than the known ones."""
+        if self.times is None or new.times is None or len(self) == 0 or len(new) == 0:
+            return
+        kinds = {self.times.dtype.kind, new.times.dtype.kind}
+        if "M" in kinds and len(kinds) > 1:
+            known, found = self.times.dtype, new.times.dtype
+            raise DataError(f"times: expected {known}, as the known ones are, found {found}")
+        if new.time_unit == self.time_unit:
+            return
+        known, found = (
+            f"seconds since 1970 ({one.time_span()})"
+            if one.time_unit == "seconds"
+            else f"bare numbers ({one.time_span()})"
+            for one in (self, new)
+        )
+        raise DataError(
+            f"times: the known interactions have {known}, the new ones {found}; "
+            "give both in one unit, or name that of the new ones, such as time_unit='ms'"
+        )
+
+    def _weights_with(self, new: Interactions) -> npt.NDArray[np.float64] | None:
+        """Return the weights of these interactions and then of new ones."""
+        if len(new) and len(self) and (self.weights is None) != (new.weights is None):
+            known, found = (
+                "none" if one.weights is None else str(one.weighting or "values")
+                for one in (self, new)
+            )
+            raise DataError(
+                f"weights: the known interactions have {known}, the new ones {found}; "
+                "read both with the same weight="
+            )
+        if self.weights is None and new.weights is None:
+            return None
+        parts = (np.ones(len(one)) if one.weights is None else one.weights for one in (self, new))
+        return np.concatenate(list(parts))
 
     def with_recency(self, recency: Recency | None) -> Interactions:
         """Change how histories are weighted when they are used to score.
@@ -548,26 +752,24 @@ class Interactions(Tabular):
             raise DataError(f"titles: expected {expected}, found {type(titles).__name__}")
         known = {str(one) for one in self.items.values.tolist()}
         if titles and not any(str(one) in known for one in titles):
-            say(
-                f"titles: none of the {len(titles):,} ids is that of an item, such as {next(iter(titles))!r}"
+            remark(
+                "titles-unknown",
+                f"titles: none of the {len(titles):,} ids is that of an item, "
+                f"such as {next(iter(titles))!r}",
             )
         return replace(self, items=self.items.with_labels(titles))
 
 
-def moment_of(time: float | None) -> datetime | None:
-    """The moment (UTC) of a time that looks like seconds, milliseconds, micro- or nanoseconds since 1970."""
-    first, last = _IN_SECONDS
-    for unit in (1, 1e3, 1e6, 1e9):
-        if time is not None and first <= time / unit <= last:
-            return datetime.fromtimestamp(time / unit, UTC)
-    return None
-
-
-def readable_time(time: float) -> str:
-    """A time for people: a date and the minute where it looks like one since 1970, else the number."""
-    if (moment := moment_of(time)) is not None:
-        return f"{moment:%Y-%m-%d %H:%M}"
-    return f"{time:g}" if isinstance(time, float) else f"{time}"
+def _join_weights(
+    weights: npt.NDArray[np.float64], starts: npt.NDArray[np.int64], weighting: Weighting | None
+) -> npt.NDArray[np.float64]:
+    """Return one weight for each pair, whose weights stand together, oldest first, from `starts` on."""
+    rule = "add" if weighting is None or weighting.repeats is None else weighting.repeats
+    if rule == "newest":
+        newest: npt.NDArray[np.float64] = weights[np.append(starts[1:], len(weights)) - 1]
+        return newest
+    join = np.add if rule == "add" else np.maximum
+    return np.asarray(join.reduceat(weights, starts), dtype=np.float64)
 
 
 def as_matrix(train: Interactions | csr_array) -> csr_array:
@@ -615,7 +817,16 @@ def as_csr(matrix: Any) -> Any:
             f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}"
         )
     rows: Any = matrix
-    return check_entries(csr_array(rows), "the matrix")
+    return without_zeros(check_entries(csr_array(rows), "the matrix"))
+
+
+def without_zeros(rows: Any) -> Any:
+    """Return the rows without stored zeros, which are nothing; a copy where there are some."""
+    if len(rows.data) == 0 or rows.data.all():
+        return rows
+    stored = rows.copy()
+    stored.eliminate_zeros()
+    return stored
 
 
 def check_entries(rows: Any, what: str) -> Any:

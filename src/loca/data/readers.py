@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from types import MappingProxyType
+from typing import Any, cast
 from uuid import UUID
 
 import narwhals as nw
@@ -25,8 +25,11 @@ from loca.data.datasets import LAYOUTS, DataSet, Layout, find_layout, find_prese
 from loca.data.id_map import Column, IdMap
 from loca.data.interactions import Interactions, check_entries
 from loca.data.recency import Recency
-from loca.errors import ConfigError, DataError
-from loca.progress import say
+from loca.data.schema import Schema, no_ratings
+from loca.data.times import SourceUnit, as_seconds, find_unit, look_mixed
+from loca.data.weighting import Weighting
+from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
+from loca.remarks import Remark, collect_remarks, remark, tell_remarks
 
 PARQUET_MARK = b"PAR1"
 # What polars raises on a damaged file.
@@ -61,6 +64,7 @@ _SCALES = (
 _PUBLISHED_TABLES = [member for layout in LAYOUTS.values() for member in layout.members]
 
 
+@check_arguments
 def read_interactions(
     source: Any,
     *,
@@ -68,48 +72,60 @@ def read_interactions(
     item: Column | None = None,
     rating: Column | None = None,
     time: Column | None = None,
+    weight: Any = None,
+    event: Column | None = None,
     layout: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
-    minimum_rating: float | None = None,
+    time_unit: str | None = None,
+    min_rating: float | None = None,
     distinct: bool = True,
     min_user_interactions: int = 0,
     min_item_interactions: int = 0,
     repeat_filter: bool = False,
     keep_unused_items: bool = False,
     recency: Recency | None = None,
+    like: Any = None,
 ) -> Interactions:
     r"""Read interactions from a path, a data frame or a scipy sparse matrix.
 
     A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip; `-` is standard
-    input. Ids stay as given. A line is logged where low ratings count like high ones, and where a column of dates is
-    not used. Left out are, in this order: ratings below `minimum_rating`, all but the first of repeated pairs, items
-    with too few interactions, users with too few.
+    input. Ids stay as given. Left out are, in this order: ratings below `min_rating`, rows of weight 0, all but the
+    newest of repeated pairs, items with too few interactions, users with too few. What is worth knowing is told as a
+    `LocaWarning`, and stands in `remarks`.
 
     Parameters
     ----------
     source : path, data frame or sparse matrix
         A frame may be of pandas, polars or any other library that narwhals knows. The values of a users × items matrix
-        are ratings; a stored zero is no interaction, and values below 0 need a `minimum_rating`.
+        are weights, or with `min_rating` ratings; a stored zero is no interaction.
     user : str, int or None, default None
         Column of the user ids, by name or by position from 0. None takes that of the `layout`, or one with a usual
         name; so do the next three.
     item : str, int or None, default None
         Column of the item ids.
     rating : str, int or None, default None
-        Column of the ratings; needed only with `minimum_rating`.
+        Column of the ratings; needed only with `min_rating`.
     time : str, int or None, default None
         Column of the times: numbers, ISO dates or a bare order. Without times the order of the rows counts.
+    weight : str, dict, Weighting or None, default None
+        What a row counts: a column of numbers such as `"plays"`, scaled such as `"log1p(plays)"`, or kinds of events
+        with a weight each, such as `{"view": 1, "cart": 3, "buy": 10}`. None counts all rows alike.
+    event : str, int or None, default None
+        Column of the kinds of events; needed only where `weight` names kinds and the column has no usual name.
     layout : str or None, default None
         The name of a published format, such as `"movielens-1m"`, or `"user-items"`: lines of a user and then items.
     separator : str or None, default None
         What separates the columns of a text file; None finds it in the first lines.
     header : bool or None, default None
         Whether the first line of a text file names the columns; None finds out.
-    minimum_rating : float or None, default None
+    time_unit : {"s", "ms", "us", "ns", "yyyymmdd", "steps"} or None, default None
+        What numbers in the time column count. None finds out: moments since 1973 become seconds since 1970, and all
+        other numbers stay a bare order, of which no age such as `30d` is known.
+    min_rating : float or None, default None
         Leave out lower ratings.
     distinct : bool, default True
-        Leave each pair of user and item once, at its first time.
+        Leave each pair of user and item once, at its newest time, with what its rows count together.
     min_user_interactions : int, default 0
         Leave out users with fewer interactions, counted after the items are filtered.
     min_item_interactions : int, default 0
@@ -120,6 +136,9 @@ def read_interactions(
         Whether items that lost all interactions stay in the catalogue.
     recency : Recency or None, default None
         How a history is weighted when it is used to score.
+    like : Interactions, model or None, default None
+        Read as these were, or the model's: columns by their names, the minimum rating, weights, the unit of times, and
+        the rule for repeats. The minima of users and items are not applied.
 
     Returns
     -------
@@ -132,31 +151,117 @@ def read_interactions(
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "ratings.csv")
     ...     _ = path.write_text("user,item,rating,time\nann,tea,5,2\nann,milk,4,1\nbob,tea,2,3\n")
-    ...     data = loca.read_interactions(path, minimum_rating=3)
+    ...     data = loca.read_interactions(path, min_rating=3)
     >>> data.users.values.tolist(), data.items.ids(data.items_of(0))
     (['ann'], ['milk', 'tea'])
     >>> import polars
-    >>> frame = polars.DataFrame({"who": [1, 1, 2], "what": ["tea", "milk", "tea"]})
-    >>> len(loca.read_interactions(frame, user="who", item="what"))
-    3
+    >>> frame = polars.DataFrame({"who": [1, 1, 2], "what": ["tea", "milk", "tea"], "plays": [2, 1, 5]})
+    >>> data = loca.read_interactions(frame, user="who", item="what", weight="plays")
+    >>> data.matrix().toarray().tolist()
+    [[1.0, 2.0], [0.0, 5.0]]
     """
-    columns = {"user": user, "item": item, "rating": rating, "time": time}
-    interactions, table = read_table(
-        source,
-        {role: column for role, column in columns.items() if column is not None},
-        layout=layout,
-        separator=separator,
-        header=header,
-        minimum_rating=minimum_rating,
-        distinct=distinct,
-        min_user_interactions=min_user_interactions,
-        min_item_interactions=min_item_interactions,
-        repeat_filter=repeat_filter,
-        keep_unused_items=keep_unused_items,
-    )
-    for line in () if table is None else table.notes(minimum_rating, "argument"):
-        say(line)
-    return interactions.with_recency(recency)
+    with collect_remarks() as collected:
+        if like is not None:
+            given = {
+                "weight": weight,
+                "min_user_interactions": min_user_interactions,
+                "min_item_interactions": min_item_interactions,
+            }
+            for name, value in given.items():
+                if value:
+                    raise ConfigError(f"{name}: is that of `like`; leave it out")
+        request = ReadRequest(
+            columns=_given_columns(user=user, item=item, rating=rating, time=time, event=event),
+            schema=Schema(
+                min_rating=min_rating,
+                weighting=Weighting.of(weight),
+                source_unit=cast(SourceUnit | None, time_unit),
+                repeats="newest" if distinct else "all",
+                min_user_interactions=min_user_interactions,
+                min_item_interactions=min_item_interactions,
+            ),
+            layout=layout,
+            separator=separator,
+            header=header,
+            repeat_filter=repeat_filter,
+            keep_unused_items=keep_unused_items,
+        )
+        if like is not None:
+            request = request.like(_schema_of(like))
+        interactions, table = read_table(source, request)
+        if table is not None:
+            tell_remarks(table.remarks(interactions.schema))
+    found = replace(interactions, remarks=collected.remarks)
+    return found.with_recency(recency)
+
+
+def _given_columns(**columns: Column | None) -> dict[str, Column]:
+    return {role: column for role, column in columns.items() if column is not None}
+
+
+def _schema_of(like: Any) -> Schema:
+    """Return the schema of interactions, or of what a model was fitted on."""
+    data = getattr(like, "train_data_", like)
+    if not isinstance(data, Interactions):
+        raise ConfigError(
+            f"like: expected Interactions or a model fitted on some, found {type(like).__name__}"
+        )
+    return data.schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest:
+    """How a source is to be read: columns, the schema that its rows are to follow, and the form of a file.
+
+    A later source (`is_later`) is read by the schema of an earlier one: columns of which it has the name
+    are taken under that name, and what is told once of a source is not told again.
+    """
+
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    schema: Schema = field(default_factory=lambda: Schema(repeats="newest"))
+    layout: str | None = None
+    separator: str | None = None
+    header: bool | None = None
+    repeat_filter: bool = False
+    keep_unused_items: bool = False
+    is_later: bool = False
+
+    def like(self, schema: Schema) -> ReadRequest:
+        """Return the request to read by an earlier schema; the unit of times may be named anew."""
+        if self.schema.source_unit is not None:
+            schema = replace(schema, source_unit=self.schema.source_unit)
+        if schema.min_rating is None:
+            schema = replace(schema, min_rating=self.schema.min_rating)
+        schema = replace(schema, min_user_interactions=0, min_item_interactions=0)
+        return replace(self, schema=schema, is_later=True)
+
+    def named_columns(self) -> list[Column]:
+        """Return the columns that are named, which tell a line of names from a row."""
+        weighting = self.schema.weighting
+        earlier = [name for _, name in self.schema.columns] if self.is_later else []
+        weights = [] if weighting is None or weighting.column is None else [weighting.column]
+        return [*self.columns.values(), *weights, *earlier]
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The roles that must have a column; ratings are looked for in a later source."""
+        weighting = self.schema.weighting
+        roles = ["user", "item"]
+        if self.schema.min_rating is not None and not self.is_later:
+            roles.append("rating")
+        if weighting is not None:
+            roles.append("event" if weighting.kinds else "weight")
+        return tuple(roles)
+
+    def columns_in(self, names: Sequence[str]) -> dict[str, Column]:
+        """Return the columns that are named: by the request, by the weighting, or as in an earlier source."""
+        found: dict[str, Column] = {}
+        if self.is_later:
+            found = {role: name for role, name in self.schema.columns if name in names}
+        weighting = self.schema.weighting
+        if weighting is not None and weighting.column is not None:
+            found["event" if weighting.kinds else "weight"] = weighting.column
+        return found | dict(self.columns)
 
 
 @dataclass(frozen=True)
@@ -210,8 +315,9 @@ class TableRead:
     name: str
     columns: tables.ColumnChoice
     ratings: Ratings | None
+    is_later: bool = False
 
-    def lines(self, minimum_rating: float | None) -> list[tuple[str, str]]:
+    def lines(self, min_rating: float | None) -> list[tuple[str, str]]:
         """What a person reads: name and value, one pair per line."""
         found, taken = self.ratings, self.columns.taken
         lines = [("columns", ", ".join(f"{role} = {column}" for role, column in taken.items()))]
@@ -219,100 +325,112 @@ class TableRead:
             lines.append(("columns not used", tables.listed(self.columns.unused)))
         if self.columns.dates and "time" not in taken:
             lines.append(("columns of dates not used", tables.listed(self.columns.dates)))
+        orders = tables.order_columns(self.columns.unused)
+        if orders and "time" not in taken:
+            lines.append(("columns of an order not used", tables.listed(orders)))
         if found is not None:
             lines.append(("values of ratings", str(found)))
             if found.low_share:
-                advice = (
-                    "" if minimum_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
-                )
+                advice = "" if min_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
                 low = (
                     f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
                 )
                 lines.append(("below the middle of the scale", low))
         return lines
 
-    def notes(
-        self, minimum_rating: float | None, advice: Literal["argument", "option", "none"]
-    ) -> list[str]:
-        """What a person wants to know before the table is used, line by line; `advice` is for Python or a command."""
-        lines, found = [], self.ratings
-        rating, time = (
-            ("minimum_rating=", "time=")
-            if advice == "argument"
-            else ("--min-rating ", "--time-column ")
-        )
-        if (
-            found is not None
-            and found.scale is not None
-            and found.low_share
-            and minimum_rating is None
-        ):
-            low = f"{100 * found.low_share:.0f} % of the ratings are below {found.middle:g}"
-            scale = f"the middle of their scale ({found.scale[0]:g} to {found.scale[1]:g})"
-            way = f"; {rating}{found.high:g} {_ABOVE}" if advice != "none" else ""
-            lines.append(f"{self.name}: {low}, {scale}, and count as likes{way}")
+    def remarks(self, schema: Schema) -> list[Remark]:
+        """Return what a person should know before the table is used."""
+        found = []
+        if self.is_later:
+            if schema.min_rating is not None and "rating" not in self.columns.taken:
+                found.append(no_ratings(self.name, schema))
+            return found
+        if self.has_low_likes(schema):
+            found.append(self._low_ratings())
         if "time" not in self.columns.taken:
-            for one in self.columns.dates:
-                name = repr(one) if advice == "argument" else shlex.quote(str(one))
-                way = f"say {time}{name}" if advice != "none" else "call it time"
-                lines.append(f"{self.name}: column {one!r} holds dates but is not used; {way}")
-        return lines
+            for column in self.columns.dates:
+                text = f"{self.name}: column {column!r} holds dates but is not used; say time={column!r}"
+                found.append(Remark("time-ignored", text))
+            for column in tables.order_columns(self.columns.unused):
+                text = f"{self.name}: column {column!r} is not used; if it holds the order of each user's items"
+                found.append(Remark("time-ignored", f"{text}, say time={column!r}"))
+        if schema.weighting is None:
+            found += self._ignored_weights()
+        return found
+
+    def has_low_likes(self, schema: Schema) -> bool:
+        """Whether ratings below the middle of their scale count as likes."""
+        ratings = self.ratings
+        is_used = schema.min_rating is not None or schema.weighting is not None
+        return (
+            ratings is not None
+            and ratings.scale is not None
+            and ratings.low_share > 0
+            and not is_used
+        )
+
+    def _low_ratings(self) -> Remark:
+        ratings = cast(Ratings, self.ratings)
+        lowest, highest = cast(tuple[float, float], ratings.scale)
+        return Remark(
+            "low-ratings",
+            f"{self.name}: {100 * ratings.low_share:.0f} % of the ratings are below {ratings.middle:g}, "
+            f"the middle of their scale ({lowest:g} to {highest:g}), and count as likes; "
+            f"min_rating={ratings.high:g} {_ABOVE}",
+        )
+
+    def _ignored_weights(self) -> list[Remark]:
+        """Return what columns of weights or of kinds of events are there and not used."""
+        found = []
+        for kind, role, advice in (
+            ("events-ignored", "event", "weight='view=1,buy=10'"),
+            ("weights-ignored", "weight", None),
+        ):
+            place = tables.usual_position(role, self.columns.unused)
+            if place is not None:
+                column = self.columns.unused[place]
+                way = advice or f"weight={column!r}"
+                text = f"{self.name}: all rows count the same, whatever column {column!r} says"
+                found.append(Remark(kind, f"{text}; {way} uses it"))
+        return found
 
 
-def read_table(
-    source: Any,
-    columns: Mapping[str, Column],
-    *,
-    layout: str | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    minimum_rating: float | None = None,
-    distinct: bool = True,
-    min_user_interactions: int = 0,
-    min_item_interactions: int = 0,
-    repeat_filter: bool = False,
-    keep_unused_items: bool = False,
-) -> tuple[Interactions, TableRead | None]:
-    """The interactions as `read_interactions` reads them, and what was read: None of a matrix."""
-    plan = None if layout is None else find_layout(layout)
-    needed = ("user", "item") if minimum_rating is None else ("user", "item", "rating")
+def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRead | None]:
+    """Return the interactions of a source, and what was read of it: None of a matrix."""
+    schema = request.schema
+    plan = None if request.layout is None else find_layout(request.layout)
     if plan is not None and not isinstance(source, str | Path):
         kind = "sparse matrix" if issparse(source) else type(source).__name__
-        raise ConfigError(
-            f"layout {plan.name!r} says how a file is written; it does not apply to a {kind}"
-        )
+        problem = f"layout {plan.name!r} says how a file is written"
+        raise ConfigError(f"{problem}; it does not apply to a {kind}")
     read = None
     if issparse(source):
-        if columns:
+        if request.columns or schema.weighting is not None:
             raise ConfigError(
-                "a sparse matrix has no columns; give it without user, item, rating and time"
+                "a sparse matrix has no columns; give it without user, item, rating, time and weight"
             )
-        interactions = _from_ratings(source, minimum_rating)
+        interactions = replace(_from_matrix(source, schema.min_rating), schema=schema)
     else:
         name = "the frame"
         if isinstance(source, str | Path):
             found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
-            name, (table, choice) = (
-                found.name,
-                read_file(found, columns, needed, plan, separator, header),
-            )
+            name, (table, choice) = found.name, read_file(found, request, plan)
         else:
-            table, choice = _read_frame(source, columns, needed)
-        read = TableRead(
-            name, choice, Ratings.of(table["rating"]) if "rating" in table.columns else None
-        )
-        if minimum_rating is None:
-            table = table.drop("rating", strict=False)
-        interactions = _number(table, minimum_rating)
-    if distinct:
-        interactions = interactions.distinct(keep="first")
-    if minimum_rating is not None or min_user_interactions or min_item_interactions:
+            table, choice = _read_frame(source, request)
+        ratings = Ratings.of(table["rating"]) if "rating" in table.columns else None
+        read = TableRead(name, choice, ratings, request.is_later)
+        columns = dict(choice.taken)
+        schema = replace(schema, columns=tuple(columns.items()))
+        if schema.weighting is not None:
+            of_ratings = "weight" in columns and columns["weight"] == columns.get("rating")
+            schema = replace(schema, weighting=schema.weighting.resolved(of_ratings=of_ratings))
+        interactions = _number(table, schema, name)
+    if schema.repeats == "newest":
+        interactions = interactions.distinct()
+    minima = schema.min_user_interactions, schema.min_item_interactions
+    if schema.min_rating is not None or schema.weighting is not None or any(minima):
         interactions = keep_active(
-            interactions,
-            min_user_interactions,
-            min_item_interactions,
-            repeat_filter,
-            keep_unused_items,
+            interactions, *minima, request.repeat_filter, request.keep_unused_items
         )
     return interactions, read
 
@@ -352,10 +470,12 @@ def read_preset(
     >>> data.n_users, data.n_items, len(data)
     (2, 11, 21)
     """
-    layout = layout or layout_of(find_preset(name), source)
-    interactions, _ = read_table(
-        source, {}, layout=layout, distinct=False, min_user_interactions=10, keep_unused_items=True
+    request = ReadRequest(
+        schema=Schema(repeats="all", min_user_interactions=10),
+        layout=layout or layout_of(find_preset(name), source),
+        keep_unused_items=True,
     )
+    interactions, _ = read_table(source, request)
     return interactions.with_recency(recency)
 
 
@@ -425,8 +545,8 @@ def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_
 # -- From a table or a matrix to interactions --------------------------------------------------------------------------
 
 
-def _number(table: pl.DataFrame, minimum_rating: float | None) -> Interactions:
-    """Interactions of a table with the columns user, item and perhaps rating and time.
+def _number(table: pl.DataFrame, schema: Schema, name: str) -> Interactions:
+    """Interactions of a table with the columns user, item and perhaps rating, time, weight and event.
 
     Ids are numbered in sorted order, so that the same events in another order of rows give the same model. Those
     without a high enough rating keep their number.
@@ -435,42 +555,96 @@ def _number(table: pl.DataFrame, minimum_rating: float | None) -> Interactions:
     for what in ("user", "item"):
         distinct = table[what].unique().sort()
         is_text = distinct.dtype == pl.String
-        maps.append(
-            IdMap(
-                np.array(distinct.to_list(), dtype=object) if is_text else distinct.to_numpy(), what
-            )
-        )
+        values = np.array(distinct.to_list(), dtype=object) if is_text else distinct.to_numpy()
+        maps.append(IdMap(values, what))
         places = (
             table[what].cast(pl.Enum(distinct)).to_physical()
             if is_text
             else distinct.search_sorted(table[what])
         )
         rows.append(places.to_numpy().astype(np.int32))
-    times = None
-    if "time" in table.columns:
-        instants = table["time"]
-        if instants.dtype == pl.Datetime:  # as seconds since 1970, whole where all are
-            micro = instants.dt.epoch("us")
-            instants = (
-                micro // 1_000_000 if bool((micro % 1_000_000 == 0).all()) else micro / 1_000_000
+    times, schema = _times_of(table, schema, name)
+    weights = _weights_of(table, schema, name)
+    is_row = np.ones(len(table), dtype=bool)
+    if schema.min_rating is not None and "rating" in table.columns:
+        is_row &= _at_least(table["rating"].to_numpy(), schema.min_rating)
+    if weights is not None:
+        is_row &= weights > 0
+        if not is_row.any():
+            raise DataError(f"{_NOBODY}: all rows have the weight 0")
+    return Interactions.from_events(
+        maps[0],
+        maps[1],
+        rows[0][is_row],
+        rows[1][is_row],
+        None if times is None else times[is_row],
+        None if weights is None else weights[is_row],
+        schema,
+    )
+
+
+def _times_of(
+    table: pl.DataFrame, schema: Schema, name: str
+) -> tuple[npt.NDArray[Any] | None, Schema]:
+    """Return the times, seconds since 1970 where that is known, and the schema with their unit."""
+    if "time" not in table.columns:
+        return None, replace(schema, time_unit=None)
+    instants = table["time"]
+    if instants.dtype == pl.Datetime:
+        micro = instants.dt.epoch("us").to_numpy()
+        return as_seconds(micro, "us"), replace(schema, time_unit="seconds")
+    times = instants.to_numpy()
+    unit = find_unit(times)
+    if schema.source_unit is not None and (unit == "steps" or schema.source_unit == "steps"):
+        unit = schema.source_unit
+    if unit == "steps":
+        if schema.source_unit is None and look_mixed(times):
+            text = f"{name}: times run from {times.min():g} to {times.max():g}"
+            remark(
+                "times-unknown",
+                f"{text}: most are moments since 1973, some are not, and all are taken for bare "
+                "numbers; mend those, or say time_unit='s'",
             )
-        times = instants.to_numpy()
-    if minimum_rating is not None:
-        is_rated = _at_least(table["rating"].to_numpy(), minimum_rating)
-        rows, times = [one[is_rated] for one in rows], None if times is None else times[is_rated]
-    return Interactions.from_events(maps[0], maps[1], rows[0], rows[1], times)
+        return times, replace(schema, time_unit="steps")
+    return as_seconds(times, unit), replace(schema, time_unit="seconds")
 
 
-def _from_ratings(matrix: Any, minimum_rating: float | None) -> Interactions:
-    """Interactions of a sparse users × items matrix of ratings."""
-    ratings = csr_array(matrix, copy=True)
-    ratings.eliminate_zeros()
-    if ratings.nnz == 0:
-        raise DataError(f"the sparse matrix of shape {ratings.shape} holds no entry")
-    if minimum_rating is None:
-        return Interactions.from_matrix(ratings)
-    size = check_entries(abs(ratings), "the matrix")  # what is below 0 is a low rating
-    return Interactions.from_matrix(size).where(_at_least(ratings.data, minimum_rating))
+def _weights_of(table: pl.DataFrame, schema: Schema, name: str) -> npt.NDArray[np.float64] | None:
+    """Return what each row counts, from 0 on; None where all count alike."""
+    weighting = schema.weighting
+    if weighting is None:
+        return None
+    if weighting.kinds:
+        weight_of = dict(weighting.kinds)
+        events = table["event"].unique().to_list()
+        unknown = sorted(event for event in events if event not in weight_of)
+        if unknown:
+            known = ", ".join(weight_of)
+            nearest = did_you_mean(unknown[0], weight_of) or f"; the weights name {known}"
+            advice = f"give each a weight, 0 to leave it out{nearest}"
+            raise DataError(f"{name}: no weight for events {tables.listed(unknown)}; {advice}")
+        weights = table["event"].replace_strict(weight_of, return_dtype=pl.Float64).to_numpy()
+    else:
+        weights = table["weight"].cast(pl.Float64).to_numpy()
+    below = np.flatnonzero(weights < 0)
+    if len(below):
+        found = f"found {weights[below[0]]:g} in row {below[0] + 1}"
+        raise DataError(f"{name}: weights: expected numbers ≥ 0, {found}")
+    # Of so many bits that sums of them do not depend on their order.
+    return np.asarray(weights.astype(np.float32), dtype=np.float64)
+
+
+def _from_matrix(matrix: Any, min_rating: float | None) -> Interactions:
+    """Interactions of a sparse users × items matrix of weights, or with a minimum of ratings."""
+    rows = csr_array(matrix, copy=True)
+    rows.eliminate_zeros()
+    if rows.nnz == 0:
+        raise DataError(f"the sparse matrix of shape {rows.shape} holds no entry")
+    if min_rating is None:
+        return Interactions.from_matrix(rows)
+    sizes = check_entries(abs(rows), "the matrix")  # what is below 0 is a low rating
+    is_rated = _at_least(rows.data, min_rating)
+    return Interactions.from_matrix(sizes).unweighted().where(is_rated)
 
 
 # -- Files and frames --------------------------------------------------------------------------------------------------
@@ -478,48 +652,56 @@ def _from_ratings(matrix: Any, minimum_rating: float | None) -> Interactions:
 
 def read_file(
     source: Source,
-    given: Mapping[str, Column],
-    needed: Sequence[str] = ("user", "item"),
+    request: ReadRequest | None = None,
     layout: Layout | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
-    """The columns user, item and, where there are such, rating and time of a file, each of one kind and without gaps.
+    """Return the columns of a file that a request needs, each of one kind and without gaps.
 
-    Ratings that are not needed may have gaps. Beside the table comes which column was taken as what. Text is read in
-    blocks of about `block_bytes`; what is read does not depend on where they end.
+    These are user, item and, where there are such, rating and time. Ratings that are not needed may have gaps. Beside
+    the table comes which column was taken as what. Text is read in blocks of about `block_bytes`; what is read does not
+    depend on where they end.
     """
+    request = ReadRequest() if request is None else request
+    given = request.columns
     head = source.read(HEAD_BYTES)
     form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if is_json(head) else "text"
     if layout is not None and form != ("JSON" if layout.is_json else "text"):
         raise DataError(
             f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}"
         )
-    columns = {**({} if layout is None else layout.columns), **given}
+    standard = {} if layout is None else layout.columns
     if layout is not None and layout.is_lists:
-        return _read_lists(source, given, needed, block_bytes)
+        return _read_lists(source, request, block_bytes)
     if form == "Parquet":
         try:
-            table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
-            return _read_frame(table, columns, needed, source.name)
+            lazy = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
+            return _read_frame(lazy, request, source.name, standard)
         except UNREADABLE as error:
             raise DataError(
                 f"{source.name}: cannot be read as Parquet ({str(error).splitlines()[0]})"
             ) from error
     if form == "JSON":
-        return _read_json_lines(source, columns, needed, block_bytes)
+        return _read_json_lines(source, request, block_bytes, standard)
     separators = tables.SEPARATORS if layout is None else layout.separators
     named = [
-        column for column in given.values() if isinstance(column, str) and not column.isdigit()
+        column
+        for column in request.named_columns()
+        if isinstance(column, str) and not column.isdigit()
     ]
+    separator = request.separator
     shape = tables.find_shape(
-        source, separators if separator is None else (separator,), header, named
+        source,
+        separators if separator is None else (separator,),
+        request.header,
+        named,
+        otherwise=True if any(column in named for column in given.values()) else None,
     )
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
     if is_unknown and not given and tables.are_lists(shape):
-        say(f"{source.name}: read as user-items ({LAYOUTS['user-items'].about})")
-        return _read_lists(source, given, needed, block_bytes)
+        text = f"{source.name}: read as user-items ({LAYOUTS['user-items'].about})"
+        remark("ids-read-as", text)
+        return _read_lists(source, request, block_bytes)
     if is_unknown or (layout is not None and not layout.columns):
         # The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products.
         for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
@@ -530,31 +712,107 @@ def read_file(
                 if _AMAZON_USER.fullmatch(one) and _AMAZON_ITEM.fullmatch(other)
             ]
             if len(fitting) > len(rows) / 2:
-                say(
-                    f"{source.name}: read as {name}, by the shapes of its ids ({LAYOUTS[name].about})"
-                )
-                columns = {**LAYOUTS[name].columns, **given}
+                about = LAYOUTS[name].about
+                text = f"{source.name}: read as {name}, by the shapes of its ids ({about})"
+                remark("ids-read-as", text)
+                standard = LAYOUTS[name].columns
                 break
         else:
             if layout is not None:
                 advice = "name the layout amazon-ratings-2014 (user first) or amazon-ratings-2018 (item first)"
                 problem = "the first two columns do not look like Amazon's reviewers and products"
                 raise DataError(f"{source.name}: {problem}; {advice}")
-    places = tables.find_columns(columns, shape.names or shape.width, source.name, needed)
+    header = shape.names or shape.width
+    plan = ColumnPlan.of(request, header, source.name, standard)
     full = [row for row in shape.sample if len(row) == shape.width]
     samples = [
         pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)
     ]
-    choice = tables.ColumnChoice.of(
-        places, shape.names or [str(place) for place in range(shape.width)], samples
-    )
-    return tables.read_delimited(source, shape, places, needed, block_bytes), choice
+    names = shape.names or [str(place) for place in range(shape.width)]
+    plan.check_hours(names, lambda place: [row[place] for row in full], source.name)
+    choice = tables.ColumnChoice.of(plan.places, names, samples)
+    table = tables.read_delimited(source, shape, plan.places, plan.needed, block_bytes)
+    return plan.completed(table), plan.named(choice, names)
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """The position of the column of each role, the roles that need a value in every row, and the weights' column."""
+
+    places: Mapping[str, int]
+    needed: tuple[str, ...]
+    weights_are_ratings: bool = False
+    time_is_named: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        request: ReadRequest,
+        header: Sequence[str] | int,
+        where: str,
+        standard: Mapping[str, Column],
+    ) -> ColumnPlan:
+        """Find the columns that a request needs among those of a header, or among so many without names."""
+        names = [str(place) for place in range(header)] if isinstance(header, int) else header
+        columns = {**standard, **request.columns_in(names)}
+        weighting = {role: columns.pop(role, None) for role in ("event", "weight")}
+        found_later = ("event", "weight")
+        needed = [role for role in request.needed if role not in found_later]
+        places = tables.find_columns(columns, header, where, needed)
+        if request.schema.min_rating is not None and "rating" in places:
+            needed.append("rating")
+        weights_are_ratings = False
+        for role in found_later:
+            if role not in request.needed:
+                continue
+            column = weighting[role]
+            place = (
+                tables.usual_position(role, names)
+                if column is None
+                else tables.position_of(column, names, where)
+            )
+            if place is None:
+                problem = f"cannot tell which column holds the {role}s"
+                listed = tables.listed(names)
+                raise DataError(f"{where}: {problem}; the columns are {listed}; say {role}=…")
+            if role == "weight" and place == places.get("rating"):
+                weights_are_ratings = True
+                needed.append("rating")
+                continue
+            needed.append(role)
+            if place in places.values():
+                twice = f"{names[place]!r} as {role} and as something else"
+                raise DataError(f"{where}: one column cannot hold two things, found {twice}")
+            places[role] = place
+        return cls(places, tuple(needed), weights_are_ratings, "time" in columns)
+
+    def check_hours(
+        self, names: Sequence[str], sample: Callable[[int], Sequence[Any]], where: str
+    ) -> None:
+        """Refuse days in one column and hours in another, unless somebody said which column is the time."""
+        if not self.time_is_named:
+            tables.check_hours(self.places, names, sample, where)
+
+    def completed(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the table with the ratings as weights too, where they are these."""
+        if not self.weights_are_ratings:
+            return table
+        return table.with_columns(pl.col("rating").alias("weight"))
+
+    def named(self, choice: tables.ColumnChoice, names: Sequence[str]) -> tables.ColumnChoice:
+        """Return the choice of columns with that of the weights."""
+        if not self.weights_are_ratings:
+            return choice
+        taken = {**choice.taken, "weight": names[self.places["rating"]]}
+        return replace(choice, taken=taken)
 
 
 def _read_lists(
-    source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
+    source: Source, request: ReadRequest, block_bytes: int
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
-    for role in [*given, *(role for role in needed if role == "rating")]:
+    for role in [*request.columns, *request.needed]:
+        if role in ("user", "item") and role not in request.columns:
+            continue
         raise DataError(
             f"{source.name}: lines of a user and then items have no column for the {role}s"
         )
@@ -562,60 +820,94 @@ def _read_lists(
 
 
 def _read_frame(
-    frame: Any, given: Mapping[str, Column], needed: Sequence[str], where: str = "the frame"
+    frame: Any,
+    request: ReadRequest,
+    where: str = "the frame",
+    standard: Mapping[str, Column] = MappingProxyType({}),
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     known = _known_frame(frame)
     schema = known.collect_schema()
     names, kinds = [str(name) for name in schema.names()], schema.dtypes()
-    places = tables.find_columns(given, names, where, needed)
-    if "rating" in places and "rating" not in needed and not kinds[places["rating"]].is_numeric():
+    plan = ColumnPlan.of(request, names, where, standard)
+    places = dict(plan.places)
+    if (
+        "rating" in places
+        and "rating" not in plan.needed
+        and not kinds[places["rating"]].is_numeric()
+    ):
         del places["rating"]
-    table = as_polars(known.select(*(nw.nth(place) for place in places.values())), where)
+    time = list(places).index("time") if "time" in places else None
+    table = as_polars(known.select(*(nw.nth(place) for place in places.values())), where, time)
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
     table.columns = list(places)
+
+    def sample(place: int) -> list[Any]:
+        """Return some values of a column; those that were read are not asked for again."""
+        for role, read_place in places.items():
+            if read_place == place:
+                return table[role].head(_SAMPLE_OBJECTS).to_list()
+        part = known.select(nw.nth(place)).head(_SAMPLE_OBJECTS)
+        columns = part.collect() if isinstance(part, nw.LazyFrame) else part
+        return next(columns.iter_columns()).to_list()
+
+    def is_dated(place: int) -> bool:
+        if kinds[place] == nw.Object:
+            return tables.are_dates(sample(place))
+        return kinds[place] in (nw.Date, nw.Datetime)
+
+    plan.check_hours(names, sample, where)
     dates = [
-        pl.Series([], dtype=pl.Date if kind in (nw.Date, nw.Datetime) else pl.Null)
-        for kind in kinds
+        pl.Series([], dtype=pl.Date if is_dated(place) else pl.Null) for place in range(len(names))
     ]
-    read = tables.typed(table, where, lambda row: f"{where} row {row + 1}", needed).rechunk()
-    return read, tables.ColumnChoice.of(places, names, dates)
+    read = tables.typed(table, where, lambda row: f"{where} row {row + 1}", plan.needed).rechunk()
+    choice = tables.ColumnChoice.of(places, names, dates)
+    return plan.completed(read), plan.named(choice, names)
 
 
-def as_polars(frame: Any, where: str = "the frame") -> pl.DataFrame:
-    """Any frame that narwhals knows as a polars one; columns of Python's objects as text or numbers."""
+def as_polars(frame: Any, where: str = "the frame", time: int | None = None) -> pl.DataFrame:
+    """Return any frame that narwhals knows as a polars one; columns of Python's objects as text or numbers.
+
+    Dates among such objects are taken in the column at the place `time` alone.
+    """
     known = _known_frame(frame)
     table = known.collect() if isinstance(known, nw.LazyFrame) else known
     if nw.Object in table.schema.dtypes():
         return pl.DataFrame(
             [
-                _from_objects(where, one.name, one.to_list())
-                if one.dtype == nw.Object
-                else pl.Series(one.name, one)
-                for one in table.iter_columns()
+                _from_objects(where, column.name, column.to_list(), place == time)
+                if column.dtype == nw.Object
+                else pl.Series(column.name, column)
+                for place, column in enumerate(table.iter_columns())
             ]
         )
     # The index of a pandas frame comes along as a last column.
     return pl.DataFrame(pl.DataFrame(table).get_columns()[: len(table.columns)])
 
 
-def _from_objects(where: str, name: str, values: list[Any]) -> pl.Series:
-    """A column of Python's objects: text, UUIDs as text, or numbers; a mixture is refused."""
-    known = [
-        None if one is None or one != one else one for one in values
-    ]  # NaN, pandas' word for a gap
+def _from_objects(where: str, name: str, values: list[Any], is_time: bool) -> pl.Series:
+    """Return a column of Python's objects: text, UUIDs as text, numbers, or times; a mixture is refused."""
+    known = _without_gaps(values)
+    instants = tables.instants_of_objects(name, known) if is_time else None
+    if instants is not None:
+        return instants
     kinds = {type(one) for one in known if one is not None}
     if kinds <= {str, UUID}:
         return pl.Series(
             name, [None if one is None else str(one) for one in known], dtype=pl.String
         )
-    if all(issubclass(kind, int | float | np.number) for kind in kinds):
+    if bool not in kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
         return pl.Series(name, known, strict=False)
     found = " and ".join(sorted(kind.__name__ for kind in kinds))
     advice = f"convert it, such as frame[{name!r}].astype(str)"
     raise DataError(
         f"{where} column {name!r}: expected all text or all numbers, found {found}; {advice}"
     )
+
+
+def _without_gaps(values: list[Any]) -> list[Any]:
+    """Return the values with None for NaN and NaT, pandas' words for a gap."""
+    return [None if value is None or value != value else value for value in values]
 
 
 def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -636,7 +928,7 @@ def is_json(head: bytes) -> bool:
 
 
 def _read_json_lines(
-    source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
+    source: Source, request: ReadRequest, block_bytes: int, standard: Mapping[str, Column]
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     head = source.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"[":
@@ -644,25 +936,29 @@ def _read_json_lines(
     whole_lines = head[: head.rfind(b"\n") + 1] or head
     sample = [one for _, one in islice(json_objects(source.name, whole_lines), _SAMPLE_OBJECTS)]
     names = list(dict.fromkeys(name for one in sample for name in one))
-    places = tables.find_columns(given, names, source.name, needed)
+    plan = ColumnPlan.of(request, names, source.name, standard)
+    needed = plan.needed
+    places = dict(plan.places)
     values = [[one.get(name) for one in sample] for name in names]
     is_needless = "rating" in places and "rating" not in needed
     if is_needless and not {type(one) for one in values[places["rating"]]} <= {int, float}:
         del places["rating"]
+    plan.check_hours(names, values.__getitem__, source.name)
     texts = [[one for one in some if one is not None] for some in values]
     samples = [
         pl.Series(some if all(isinstance(one, str) for one in some) else [0]) for some in texts
     ]
     choice = tables.ColumnChoice.of(places, names, samples)
     fields = {role: names[place] for role, place in places.items()}
-    schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
-    if "rating" in fields and schema[fields["rating"]] == pl.Int64:
-        schema[fields["rating"]] = pl.Float64()  # 5 may be followed by 4.5
+    schema = {name: _json_kind([one.get(name) for one in sample]) for name in fields.values()}
+    for role in ("rating", "weight"):
+        if role in fields and schema[fields[role]] == pl.Int64:
+            schema[fields[role]] = pl.Float64()  # 5 may be followed by 4.5
 
     def read(first_line: int, data: bytes) -> pl.DataFrame:
         try:
             table = pl.read_ndjson(io.BytesIO(data), schema=schema)
-            table = table.select(pl.col(field).alias(role) for role, field in fields.items())
+            table = table.select(pl.col(column).alias(role) for role, column in fields.items())
             return tables.typed(table, source.name, str, needed)
         except (pl.exceptions.PolarsError, DataError):
             # A kind that changes on the way, or a mistake whose line must be found.
@@ -673,13 +969,13 @@ def _read_json_lines(
         for line, one in json_objects(source.name, data, first_line):
             places.append(f"{source.name} line {line}")
             objects.append(one)
-            for role, field in fields.items():
-                value = one.get(field)
+            for role, column in fields.items():
+                value = one.get(column)
                 if role == "rating" and role not in needed:
-                    one[field] = float(value) if isinstance(value, int | float) else None
+                    one[column] = float(value) if isinstance(value, int | float) else None
                 elif value is None:
                     raise DataError(
-                        f"{places[-1]}: no {field!r}; the fields are {tables.listed(list(one))}"
+                        f"{places[-1]}: no {column!r}; the fields are {tables.listed(list(one))}"
                     )
                 elif isinstance(value, bool | list | dict):
                     found = json.dumps(value)[:40]
@@ -690,8 +986,8 @@ def _read_json_lines(
                     raise DataError(
                         f"{places[-1]}: expected text or a 64-bit number as {role}, found {value}"
                     )
-        for role, field in fields.items():
-            values = [one[field] for one in objects]
+        for role, column in fields.items():
+            values = [one[column] for one in objects]
             kind = _json_kind(values)
             columns.append(
                 pl.Series(
@@ -700,7 +996,8 @@ def _read_json_lines(
             )
         return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__, needed)
 
-    return tables.read_blocks(source, read, block_bytes), choice
+    table = tables.read_blocks(source, read, block_bytes)
+    return plan.completed(table), plan.named(choice, names)
 
 
 def json_objects(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from loca.data.histories import over_items
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.data.later import as_interactions, read_later
 from loca.data.recency import Recency
-from loca.errors import ConfigError, DataError, check_kind
+from loca.errors import ConfigError, DataError, check_arguments
 from loca.random_streams import stream
+from loca.remarks import Remarks, keeps_remarks, remark, shown_remarks
 from loca.text_table import Readable, TextTable, many
 
 
@@ -40,7 +43,7 @@ class HeldOut(Readable):
 
     Examples
     --------
-    >>> from scipy.sparse import csr_array
+    >>> from scipy.sparse import csr_array, issparse
     >>> known = loca.Interactions.from_matrix(csr_array([[1, 1, 0, 0], [0, 1, 1, 0]]))
     >>> hidden = loca.Interactions.from_matrix(csr_array([[0, 0, 1, 1], [1, 0, 0, 0]]))
     >>> held_out = loca.HeldOut(known, hidden)
@@ -98,7 +101,7 @@ class HeldOut(Readable):
     @cached_property
     def target_matrix(self) -> csr_array:
         """The targets, users × items, binary; made once."""
-        return self.targets.matrix()
+        return self.targets.unweighted().matrix()
 
     @cached_property
     def target_counts(self) -> npt.NDArray[np.int64]:
@@ -178,6 +181,8 @@ class Split(Readable):
         What the chosen model learns from in the end.
     report : tuple of str, default ()
         What happened to whom, one sentence each.
+    remarks : tuple of Remark, default ()
+        What changes the meaning of figures on this split, and of its data.
 
     Examples
     --------
@@ -194,6 +199,7 @@ class Split(Readable):
     test: HeldOut
     train_and_validation: Interactions
     report: tuple[str, ...] = ()
+    remarks: Remarks = ()
 
     def shown(self) -> list[str | TextTable]:
         """Return what a person reads: the size of every part, and the report.
@@ -208,7 +214,8 @@ class Split(Readable):
         return [
             title + _recency_text(self.train),
             _sizes(parts | {"test": self.test.targets}),
-            *self.report,
+            *plain_lines(self.report, self.remarks),
+            *shown_remarks(self.remarks),
         ]
 
     def with_recency(self, recency: Recency | None) -> Split:
@@ -249,8 +256,10 @@ def _recency_text(interactions: Interactions) -> str:
 Report = tuple[str, ...]
 
 
+@check_arguments
+@keeps_remarks
 def leave_last_out(
-    interactions: Interactions, *, test: int = 5, validation: int = 0, keep: int = 1
+    interactions: Any, *, test: int = 5, validation: int = 0, keep: int = 1
 ) -> Split:
     """Hold out the last interactions of each user as test, and those before them as validation.
 
@@ -258,7 +267,7 @@ def leave_last_out(
 
     Parameters
     ----------
-    interactions : Interactions
+    interactions : Interactions, data frame, path or sparse matrix
         All interactions.
     test : int, default 5
         How many of each user's last interactions are test, at least 1.
@@ -282,7 +291,7 @@ def leave_last_out(
     validation: the last 1 of each user, 60 interactions of 60 users
     test: the last 2 of each user, 120 interactions of 60 users
     """
-    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
+    interactions = as_interactions(interactions, "interactions")
     _check_histories(interactions, keep, test=(test, 1), validation=(validation, 0))
     longest = interactions.counts().max()
     if validation and longest - keep <= test:
@@ -292,19 +301,19 @@ def leave_last_out(
     train, validation_part, lines = (
         _hold(known, "validation", validation, keep) if validation else (known, None, ())
     )
-    return Split(
-        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
-    )
+    lines = (f"train: {_size(train)}", *lines, *report)
+    return Split(train, validation_part, test_part, known, lines, known.remarks)
 
 
+@check_arguments
 def hold_last(
-    interactions: Interactions, count: int, *, keep: int = 1
+    interactions: Any, count: int, *, keep: int = 1
 ) -> tuple[Interactions, HeldOut, Report]:
     """Hold out the last interactions of each user as validation, for a fit without a test.
 
     Parameters
     ----------
-    interactions : Interactions
+    interactions : Interactions, data frame, path or sparse matrix
         All interactions.
     count : int
         How many of each user's last interactions are held out, at least 1.
@@ -328,14 +337,16 @@ def hold_last(
     True
     >>> model = loca.EASE().fit(rest, validation=held_out)
     """
-    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
+    interactions = as_interactions(interactions, "interactions")
     _check_histories(interactions, keep, validation=(count, 1))
     rest, held_out, lines = _hold(interactions, "validation", count, keep)
     return rest, held_out, (f"train: {_size(rest)}", *lines)
 
 
+@check_arguments
+@keeps_remarks
 def hold_out_users(
-    interactions: Interactions,
+    interactions: Any,
     *,
     test_users: float,
     validation_users: float = 0,
@@ -349,7 +360,7 @@ def hold_out_users(
 
     Parameters
     ----------
-    interactions : Interactions
+    interactions : Interactions, data frame, path or sparse matrix
         All interactions. Users are held out among those with at least two.
     test_users : float
         How many users are test: a count, or a share of all users where it is below 1.
@@ -371,7 +382,7 @@ def hold_out_users(
     >>> split.train.n_users, split.validation.n_users, split.test.n_users
     (44, 6, 10)
     """
-    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
+    interactions = as_interactions(interactions, "interactions")
     if not 0 < fold_in < 1:
         raise ConfigError(f"fold_in: expected a share between 0 and 1, found {fold_in!r}")
     user_count = interactions.n_users
@@ -392,14 +403,14 @@ def hold_out_users(
         validation_part, lines = _fold_in(
             interactions.of_users(~is_test & ~is_train), train, fold_in, "validation"
         )
-    return Split(
-        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
-    )
+    lines = (f"train: {_size(train)}", *lines, *report)
+    return Split(train, validation_part, test_part, known, lines, known.remarks)
 
 
+@check_arguments
+@keeps_remarks
 def split_at_time(
-    interactions: Interactions,
-    *,
+    interactions: Any,
     test_from: float | str,
     validation_from: float | str | None = None,
 ) -> Split:
@@ -410,7 +421,7 @@ def split_at_time(
 
     Parameters
     ----------
-    interactions : Interactions
+    interactions : Interactions, data frame, path or sparse matrix
         All interactions, with times.
     test_from : float or str
         Where test begins: a number as in the data, or an ISO date (UTC).
@@ -428,10 +439,14 @@ def split_at_time(
     >>> bool(split.validation.targets.times.max() < split.test.targets.times.min())
     True
     """
-    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
+    interactions = as_interactions(interactions, "interactions")
     times = interactions.times
     if times is None:
         raise DataError("split_at_time needs a time column, and these interactions have none")
+    for name, moment in (("test_from", test_from), ("validation_from", validation_from)):
+        if isinstance(moment, str) and interactions.time_unit != "seconds":
+            span = interactions.time_span()
+            raise DataError(f"{name}: these times are bare numbers ({span}); give such a number")
     test_start = _moment("test_from", test_from)
     start = test_start if validation_from is None else _moment("validation_from", validation_from)
     if start > test_start:
@@ -445,14 +460,11 @@ def split_at_time(
         between = interactions.where((times >= start) & (times < test_start))
         validation_part, lines = _later(train, between, "validation", validation_from)
     train, known = (one.of_users(one.counts() > 0) for one in (train, known))
-    return Split(
-        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
-    )
+    lines = (f"train: {_size(train)}", *lines, *report)
+    return Split(train, validation_part, test_part, known, lines, known.remarks)
 
 
-def hold_out(
-    known: Interactions, later: Interactions, *, histories: Interactions | None = None
-) -> tuple[HeldOut, Report]:
+def hold_out(known: Interactions, later: Any, *, histories: Any = None) -> tuple[HeldOut, Report]:
     """Pair what is known of users with what they took later, to evaluate a model that is fitted already.
 
     Users and items are matched by id. Rows of `later` with an item that is not known, and users without a history, are
@@ -462,9 +474,9 @@ def hold_out(
     ----------
     known : Interactions
         What the model was fitted on, `model.train_data_`: the histories, and the items that a list can name.
-    later : Interactions
-        What is to be found.
-    histories : Interactions or None, default None
+    later : Interactions, data frame or path
+        What is to be found; a frame or a file is read by the rules of the known ones.
+    histories : Interactions, data frame, path or None, default None
         More that is known before `later`: histories of users that the model has never seen, and newer items of others,
         which come after the known ones, or by time where both have times.
 
@@ -486,14 +498,16 @@ def hold_out(
     >>> bool(loca.evaluate(model, held_out).means()["ndcg@100"] == loca.evaluate(model, split.test).means()["ndcg@100"])
     True
     """
+    later = read_later(later, known, "later")
     if histories is not None:
+        histories = read_later(histories, known, "histories")
         known = known.merged(histories, new_items=False)
     return _matched(known, later, "test")
 
 
-def split_from(
-    train: Interactions, test: Interactions, *, validation: Interactions | int = 0, keep: int = 1
-) -> Split:
+@check_arguments
+@keeps_remarks
+def split_from(train: Any, test: Any, *, validation: Any = 0, keep: int = 1) -> Split:
     """Make a split of parts that are separate already, such as two files.
 
     Users and items are matched by id. The catalogue holds the items of all parts: a test item that nobody has in train
@@ -501,11 +515,11 @@ def split_from(
 
     Parameters
     ----------
-    train : Interactions
+    train : Interactions, data frame, path or sparse matrix
         What models learn from.
-    test : Interactions
-        What is to be found in the end.
-    validation : Interactions or int, default 0
+    test : Interactions, data frame, path or sparse matrix
+        What is to be found in the end; a frame or a file is read by the rules of `train`.
+    validation : Interactions, data frame, path, sparse matrix or int, default 0
         What choices are made on, or how many of each user's last interactions of `train` are held out for it; 0 makes
         no validation part.
     keep : int, default 1
@@ -527,6 +541,10 @@ def split_from(
     validation: the last 1 of each user, 60 interactions of 60 users
     test: 120 interactions of 60 users
     """
+    train = as_interactions(train, "train")
+    test = _later_part(test, train, "test")
+    if not isinstance(validation, int | np.integer):
+        validation = _later_part(validation, train, "validation")
     parts = [train, test, *([validation] if isinstance(validation, Interactions) else [])]
     items = _all_ids(*(part.items for part in parts))
     train, validation_part, lines = over_items(train, items, "error"), None, Report()
@@ -538,9 +556,25 @@ def split_from(
         _check_histories(train, keep, validation=(validation, 1))
         train, validation_part, lines = _hold(train, "validation", validation, keep)
     test_part, report = _matched(known, test, "test")
-    return Split(
-        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
-    )
+    lines = (f"train: {_size(train)}", *lines, *report)
+    return Split(train, validation_part, test_part, known, lines, known.remarks)
+
+
+def _later_part(part: Any, train: Interactions, name: str) -> Interactions:
+    """Return a part of a split that is not trained on, read by the rules of the one that is."""
+    return as_interactions(part, name) if issparse(part) else read_later(part, train, name)
+
+
+def plain_lines(report: Iterable[str], remarks: Remarks) -> list[str]:
+    """Return the lines of a report that are not told as remarks."""
+    told = {one.text for one in remarks}
+    return [line for line in report if line not in told]
+
+
+def _note(lines: list[str], kind: str, line: str) -> None:
+    """Add a line to a report and tell it as a remark."""
+    lines.append(line)
+    remark(kind, line)
 
 
 def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldOut, Report]:
@@ -558,12 +592,13 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
     lines = [f"{what}: {_size(held_out.targets)}"]
     if unknown_rows := len(later) - len(targets):
         count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
-        lines.append(
-            f"{what}: {many(count, 'item')} unknown, left out ({many(unknown_rows, 'interaction')})"
-        )
+        rows_of = many(unknown_rows, "interaction")
+        text = f"{what}: {many(count, 'item')} unknown, left out ({rows_of})"
+        _note(lines, "items-left-out", text)
     if newcomers := int((~has_history).sum()):
         lost = many(int(targets.counts()[~has_history].sum()), "interaction")
-        lines.append(f"{what}: {many(newcomers, 'user')} without a history, left out ({lost})")
+        text = f"{what}: {many(newcomers, 'user')} without a history, left out ({lost})"
+        _note(lines, "users-left-out", text)
     return held_out, (*lines, *_about_targets(held_out, known, what))
 
 
@@ -641,7 +676,8 @@ def _later(
     lines = [f"{what}: from {moment} on, {_size(held_out.targets)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = f"left out ({len(later) - len(held_out.targets):,} interactions)"
-        lines.append(f"{what}: {many(newcomers, 'user')} with nothing before {moment} {lost}")
+        text = f"{what}: {many(newcomers, 'user')} with nothing before {moment} {lost}"
+        _note(lines, "users-left-out", text)
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
@@ -659,15 +695,16 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
     is_learned = np.zeros(held_out.n_items, dtype=bool)
     is_learned[learned_from.item_rows] = True
     unknown = int((~is_learned[held_out.targets.item_rows]).sum())
-    problems = {
-        "already in their user's history, so that no list can name them": seen,
-        "new to everybody, so that no model can know them": unknown,
-    }
-    return [
-        f"{what}: {count:,} of the targets {problem}"
-        for problem, count in problems.items()
-        if count
-    ]
+    lines: list[str] = []
+    if seen:
+        text = "of the targets already in their user's history, so that no list can name them"
+        _note(lines, "targets-seen", f"{what}: {seen:,} {text}")
+    if unknown:
+        text = (
+            "of the targets with items that nobody has in training, so that no model can know them"
+        )
+        _note(lines, "targets-unknown", f"{what}: {unknown:,} {text}")
+    return lines
 
 
 def _size(interactions: Interactions) -> str:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.data.interactions import Interactions
+from loca.data.later import is_table
 from loca.data.recency import Recency
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, check_kind
+from loca.data.splits import HeldOut, Split, hold_out
+from loca.errors import ConfigError, DataError, check_arguments
 from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_values, ndcg
 from loca.evaluation.significance import bootstrap_intervals
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores, ItemRows, block_rows, rank_top_n
 from loca.progress import bar
+from loca.remarks import Remarks, keeps_remarks, remark, shown_remarks
 from loca.text_table import Tabular, TextTable
 
 Scores = npt.NDArray[Any]
@@ -56,6 +60,8 @@ class Evaluation(Tabular):
         Number of items in the catalogue.
     seed : int, default 0
         Seed of the intervals.
+    remarks : tuple of Remark, default ()
+        What changes the meaning of the figures.
 
     Examples
     --------
@@ -77,6 +83,7 @@ class Evaluation(Tabular):
     novelty: dict[int, float]
     item_count: int
     seed: int = 0
+    remarks: Remarks = ()
 
     def means(self) -> dict[str, float]:
         """Return the mean of each metric over the users.
@@ -152,12 +159,15 @@ class Evaluation(Tabular):
         return [
             title,
             TextTable(header, tuple((name, *texts) for name, texts in rows.items()), len(header)),
+            *shown_remarks(self.remarks),
         ]
 
 
+@check_arguments
+@keeps_remarks
 def evaluate(
     model: Scorer,
-    held_out: HeldOut,
+    held_out: Any,
     *,
     at: Iterable[int] = (50, 100),
     recency: Recency | None = None,
@@ -171,8 +181,9 @@ def evaluate(
     ----------
     model : Recommender
         A fitted model, or anything else with a method `score`.
-    held_out : HeldOut
-        The histories that it scores from, and the targets; the items are those that the model was fitted on.
+    held_out : HeldOut, Interactions, data frame or path
+        The histories that it scores from, and the targets; the items are those of the fit. Interactions,
+        a frame or a file are what its users took later, see `hold_out`.
     at : iterable of int, default (50, 100)
         The list lengths N.
     recency : Recency or None, default None
@@ -198,16 +209,55 @@ def evaluate(
     """
     data = getattr(model, "train_data_", None)
     check_scorer(model)
-    check_kind("held_out", held_out, HeldOut, "give a part of a split, such as split.test")
+    held_out = _as_held_out(held_out, data)
     if data is not None and not np.array_equal(data.items.values, held_out.histories.items.values):
         raise DataError(
             f"the model's {data.n_items} items are not the held-out data's {held_out.n_items} in the same "
             "order; split the data first, then fit on its train part"
         )
+    _remark_leak(data, held_out)
     weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     return measure(
         lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed
     )
+
+
+def _as_held_out(given: Any, data: Interactions | None) -> HeldOut:
+    """Return held-out data as they are, and anything else as what the users of a fit took later."""
+    if isinstance(given, HeldOut):
+        return given
+    if isinstance(given, Split):
+        raise DataError("held_out: expected a part of a split, such as split.test, found a Split")
+    if not (isinstance(given, Interactions | str | Path) or is_table(given)):
+        expected = "a HeldOut such as split.test, Interactions, a data frame or a path"
+        raise DataError(f"held_out: expected {expected}, found {type(given).__name__}")
+    if data is None:
+        problem = "this model was fitted on a bare matrix and knows no ids"
+        raise DataError(f"held_out: {problem}; give a HeldOut")
+    return hold_out(data, given)[0]
+
+
+def _remark_leak(data: Interactions | None, held_out: HeldOut) -> None:
+    """Tell which share of the targets the model was fitted on; repeats of a user's own history are none."""
+    if data is None:
+        return
+    targets = held_out.targets
+    if targets.users is data.users or np.array_equal(targets.users.values, data.users.values):
+        rows = np.arange(data.n_users)
+    else:
+        rows = data.users.rows(targets.users.values.tolist(), missing=-1)
+    owners = rows[targets.user_rows()]
+    pairs = owners * data.n_items + targets.item_rows
+    is_history = np.isin(targets.pairs(), held_out.histories.pairs())
+    is_learned = (owners >= 0) & ~is_history & np.isin(pairs, data.pairs())
+    count = int(is_learned.sum())
+    if count:
+        share = f"{100 * count / len(targets):.3g} % of the targets ({count:,})"
+        remark(
+            "leak",
+            f"the model was fitted on {share}, so that it is asked for what it has seen; fit it on the "
+            "train part of a split, or evaluate it on later interactions",
+        )
 
 
 def check_scorer(model: object) -> None:

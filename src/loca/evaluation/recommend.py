@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.histories import HistoryWeights, OnUnknown, resolve_histories
+from loca.data.histories import Histories, HistoryWeights, OnUnknown, resolve_histories
 from loca.data.id_map import Id, IdMap, at_rows
 from loca.data.interactions import Interactions
-from loca.errors import DataError
+from loca.errors import DataError, check_arguments, did_you_mean
 from loca.evaluation.evaluate import Scorer, check_scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
 from loca.memory import plan_memory
 from loca.progress import bar
+from loca.remarks import Remarks, keeps_remarks, remark, shown_remarks
 from loca.text_table import Tabular, TextTable, many
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Ids = Iterable[Id] | None
 Candidates = Mapping[Any, Iterable[Id]] | None
 _SHOWN_USERS, _SHOWN_SIGNS = 5, 80
+_ARRAYS_OF_SIMILARITIES = 6  # items × items of a block, while they are found and ranked
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +44,8 @@ class Recommendations(Tabular):
         Users × n scores; −inf in a place that cannot be filled.
     item_ids : IdMap
         What the items are called; by their rows where the model was fitted on a bare matrix.
+    remarks : tuple of Remark, default ()
+        What was left out, or answered otherwise than requested.
 
     Examples
     --------
@@ -58,6 +62,7 @@ class Recommendations(Tabular):
     item_rows: ItemRows
     scores: npt.NDArray[np.float32]
     item_ids: IdMap
+    remarks: Remarks = ()
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         yield self.items
@@ -117,9 +122,12 @@ class Recommendations(Tabular):
             title,
             *([TextTable(("user", "items"), tuple(rows), names=2)] if rows else []),
             *more,
+            *shown_remarks(self.remarks),
         ]
 
 
+@check_arguments
+@keeps_remarks
 def recommend(
     model: Scorer,
     who: Any,
@@ -158,10 +166,11 @@ def recommend(
     never : iterable of ids or None, default None
         Items to leave out.
     candidates : dict or None, default None
-        The items to choose from for each user id; a user who is not in it may get any.
+        The items to choose from for each user id; an answered user who is not in it may get any.
     on_unknown : {"error", "skip", "popular"}, default "error"
-        `"error"` refuses unknown users and items and empty histories. `"skip"` leaves unknown items out, and users
-        without anything to answer from get an empty list; `"popular"` gives those the most popular items.
+        `"error"` refuses unknown users, unknown items of a history, and empty histories. `"skip"` leaves unknown items
+        out, and users without anything to answer from get an empty list; `"popular"` gives those what is popular.
+        Unknown items of `only`, `never` and `candidates` are refused whatever it says.
     recency : Recency, None or "model", default "model"
         How the items of a history are weighted: by its own recency, else the model's; None weights all alike.
 
@@ -194,7 +203,8 @@ def recommend(
     item_rows, best = np.empty((users, n), np.int32), np.empty((users, n), np.float32)
     for block, part in request.blocks():
         item_rows[block], best[block] = part.item_rows, part.scores
-    return Recommendations(request.histories.users, item_rows, best, request.histories.items)
+    users_of, items_of = request.histories.users, request.histories.items
+    return Recommendations(users_of, item_rows, best, items_of)
 
 
 def recommendation_table(
@@ -273,22 +283,9 @@ class Request:
         )
         items = self.histories.items
         self.n = min(n, len(items))
-        missing = None if on_unknown == "error" else -1
-        self.only, self.never = (
-            None if ids is None else _item_rows(name, ids, items, missing)
-            for name, ids in (("only", only), ("never", never))
-        )
-        kind = type(candidates)
-        if candidates is not None and not issubclass(kind, Mapping):
-            raise DataError(
-                f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}"
-            )
-        named = {} if candidates is None else {str(user): ids for user, ids in candidates.items()}
-        self.candidates = {
-            place: _item_rows(f"candidates of {user}", named[str(user)], items, missing)
-            for place, user in enumerate(self.histories.users.tolist() if named else ())
-            if str(user) in named
-        }
+        self.only = None if only is None else _item_rows("only", only, items)
+        self.never = None if never is None else _item_rows("never", never, items)
+        self.candidates = _candidate_rows(candidates, self.histories, data)
         self.popularity: npt.NDArray[np.float32] | None = None
         if on_unknown == "popular" and self.histories.is_empty.any():
             if data is None:
@@ -297,6 +294,18 @@ class Request:
                 )
             counts = np.bincount(data.matrix().indices, minlength=len(items))
             self.popularity = (counts / data.n_users).astype(np.float32)
+        self._remark_unanswered()
+
+    def _remark_unanswered(self) -> None:
+        """Tell how many users have nothing to answer from, and what they get."""
+        count = int(self.histories.is_empty.sum())
+        if not count:
+            return
+        nobody = f"{many(count, 'user')} without a known history"
+        if self.popularity is None:
+            remark("users-left-out", f"{nobody}: an empty list")
+        else:
+            remark("popular-instead", f"{nobody}: the list is what is popular")
 
     def blocks(self) -> Iterator[tuple[npt.NDArray[np.int64], Recommendations]]:
         """The places of some users and their lists, block after block."""
@@ -349,20 +358,79 @@ def ids_of_one_type(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return ids.astype(str).astype(object) if is_mixed else ids
 
 
-def _item_rows(name: str, ids: Any, items: IdMap, missing: int | None) -> npt.NDArray[np.int64]:
-    """The rows of items that are named in a list; unknown ones are refused, or left out."""
+def _item_rows(name: str, ids: Any, items: IdMap) -> npt.NDArray[np.int64]:
+    """Return the rows of items that are named in a list; an unknown one is refused, or the filter would not hold."""
     if isinstance(ids, str | int | float):
         raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
-    rows = items.rows(ids, missing=missing)
-    return rows[rows >= 0]
+    try:
+        return items.rows(ids)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
 
 
-def similar_items(model: Scorer, items: Any, n: int = 10) -> Recommendations:
-    """Find what the model recommends to somebody who took one item alone, for each of some items."""
+def _candidate_rows(
+    candidates: Any, histories: Histories, data: Interactions | None
+) -> dict[int, npt.NDArray[np.int64]]:
+    """Return the rows of each user's candidates, by the place of the user in the request.
+
+    Candidates of a user whom nobody knows, or of none who is answered, are refused: whoever gave them
+    would get lists without a condition.
+    """
+    if candidates is None:
+        return {}
+    if not isinstance(candidates, Mapping):
+        expected = "a dict of user id to a list of item ids"
+        raise DataError(f"candidates: expected {expected}, found {type(candidates).__name__}")
+    ids_of = {str(user): ids for user, ids in candidates.items()}
+    users = [str(user) for user in histories.users.tolist()]
+    answered = set(users)
+    unknown = [
+        user for user in ids_of if user not in answered and (data is None or user not in data.users)
+    ]
+    if unknown:
+        nearest = did_you_mean(unknown[0], answered)
+        raise DataError(f"candidates: unknown user {unknown[0]!r:.60}{nearest}")
+    if not answered & ids_of.keys():
+        given = f"{many(len(ids_of), 'user')} that they name"
+        raise DataError(f"candidates: none of the {given} is answered here; leave them out")
+    return {
+        place: _item_rows(f"candidates of {user}", ids_of[user], histories.items)
+        for place, user in enumerate(users)
+        if user in ids_of
+    }
+
+
+def similar_items(model: Any, items: Any, n: int = 10) -> Recommendations:
+    """Find the items that are most similar to each of some items, by the model's own `similarities`.
+
+    Neither the item itself is listed, nor what is not similar to it: where fewer than n similarities are above 0, the
+    last places stay empty.
+    """
+    n = check_list_length(n)
+    if not hasattr(model, "similarities"):
+        raise DataError(
+            f"similar items: expected a model with a method `similarities`, found {type(model).__name__}; "
+            "recommend(model, [[item]]) lists what goes with an item"
+        )
+    item_count = model.count_items()
     data: Interactions | None = getattr(model, "train_data_", None)
-    listed: list[Any] = (
-        [items] if isinstance(items, str | int | float | np.generic) else list(items)
-    )
-    found = recommend(model, [[one] for one in listed], n, recency=None)
-    names = np.array(listed) if data is None else data.items.values[data.items.rows(listed)]
-    return Recommendations(names, found.item_rows, found.scores, found.item_ids)
+    ids = IdMap.numbered(item_count, "item") if data is None else data.items
+    if isinstance(items, str | int | float | np.generic):
+        items = [items]
+    if not isinstance(items, Iterable):
+        found = type(items).__name__
+        raise DataError(f"items: expected an item id or a list of item ids, found {found}")
+    item_rows = ids.rows(items)
+    n = min(n, item_count)
+    similar_rows = np.empty((len(item_rows), n), np.int32)
+    best = np.empty((len(item_rows), n), np.float32)
+    size = block_rows(item_count, arrays=_ARRAYS_OF_SIMILARITIES)
+    with bar("similar items", len(item_rows)) as progress:
+        for start in range(0, len(item_rows), size):
+            block = slice(start, start + size)
+            similarities = model.similarities(item_rows[block])  # (block, items)
+            similarities[np.arange(len(similarities)), item_rows[block]] = -np.inf
+            similarities[~(similarities > 0)] = -np.inf  # those that are not defined too
+            similar_rows[block], best[block] = rank_top_n(similarities, None, n)
+            progress.advance(len(similarities))
+    return Recommendations(ids.values[item_rows], similar_rows, best, ids)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,20 +29,24 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import (
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     clone,
     fitted,
     model_param,
-    positive,
+    number,
     seed_param,
     whole,
 )
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
+from loca.remarks import remark
 
+AnyModel = TypeVar("AnyModel", bound=Recommender)
 _L2 = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 _EASE_AXES = {"l2": _L2, "denoising": (0.0, 0.5)}
 _NEXT_AXES = {
@@ -49,6 +54,8 @@ _NEXT_AXES = {
     "ordinary": (0.1, 0.3, 1.0, 3.0, 10.0),
     "prefix_decay": (0.5, 0.8, 0.9),
 }
+# How long models are tried where neither seconds nor trials are given.
+DEFAULT_SECONDS = 720.0
 # The shares of the budget that have passed at most when EASE, LOCA over it, NextEASE and NextEASE alone are done.
 _EASE_SHARE, _LOCAL_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.3, 0.5, 0.58
 COMMUNITIES = 24
@@ -69,13 +76,16 @@ _MOST_USERS = 4000
 
 @dataclass(frozen=True)
 class Trial:
-    """One model that was fitted: its name and settings, NDCG@100 on validation at its best power, and the seconds."""
+    """One model that was fitted: its name and settings, NDCG@100 on validation at its best power, and the seconds.
+
+    The seconds are a measurement: trials are equal that differ in nothing else.
+    """
 
     name: str
     settings: str
     ndcg: float
     power: float
-    seconds: float
+    seconds: float = field(compare=False)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.settings}): {self.ndcg:.4f} at power {self.power:g}, {self.seconds:.1f} s"
@@ -83,19 +93,24 @@ class Trial:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Auto(Recommender):
-    """Find the best blend of models that validation allows within a time budget.
+    """Find the best blend of models that validation allows within a budget.
 
-    It tries EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
-    training targets, as large as time allows; all are blended. Each part sees the histories flatter or sharper as
-    validation says, down to no recency at all. Time decides what is tried, and how many epochs at most; with `trials`
-    and ample seconds two runs are the same.
+    It tries EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE with three
+    training targets; all are blended. Each part sees the histories flatter or sharper as validation says, down to no
+    recency at all.
+
+    The budget is a number of trials or a time. With `trials` no clock decides anything: two fits on the same CPU are
+    equal to the bit, however busy it is. With `seconds` a clock decides what is tried, how many networks there are and
+    for how many epochs they learn; `report` names what was left out.
 
     Parameters
     ----------
-    seconds : float, default 720.0
-        How long models may be tried; blending and a refit come on top.
+    seconds : float or None, default None
+        How long models may be tried; blending and a refit come on top. None allows 720 seconds. With `trials` they
+        count for nothing.
     trials : int or None, default None
-        The most models to try; None sets no limit.
+        The most models to try, where an ensemble counts as one and has as many networks as there are trials, at most
+        8. None lets the seconds decide.
     decay : float or None, default 0.9
         Weight of an item in a history relative to the item after it, where the interactions have no recency of their
         own; None weights all alike.
@@ -120,7 +135,9 @@ class Auto(Recommender):
     role = "auto"
     uses_order = True
 
-    seconds: float = positive(720.0)
+    seconds: float | None = number(
+        None, "a number above 0", lambda value: 0 < value < math.inf, optional=True
+    )
     trials: int | None = whole(None, optional=True)
     decay: float | None = 0.9
     chosen: Recommender | None = model_param(optional=True)
@@ -129,6 +146,7 @@ class Auto(Recommender):
 
     model_: Recommender | None = field(default=None, init=False)
     trials_: tuple[Trial, ...] = field(default=(), init=False)
+    left_out_: tuple[str, ...] = field(default=(), init=False)  # for lack of time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,76 +187,82 @@ class Auto(Recommender):
         return fitted(self.model_, self).takes_new_items
 
     def _search(self, data: TrainingData, validation: HeldOut) -> Recommender:
-        limit = "" if self.trials is None else f" or {self.trials} trials"
-        say(
-            f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less"
-        )
+        """Fit all parts that the budget allows, and blend them."""
+        if self.trials is not None and self.seconds is not None:
+            remark(
+                "trials-decide",
+                f"auto: {self.trials} trials and {self.seconds:g} seconds were given; the trials "
+                "alone count, and the search takes as long as they take",
+            )
+        seconds = DEFAULT_SECONDS if self.seconds is None else self.seconds
+        search = Search(data, validation, seconds, self.trials, self.seed)
+        limit = f"for {seconds:g} s" if self.trials is None else f"in {self.trials} trials at most"
+        say(f"auto: models are tried {limit}; blending them takes a little longer")
         started = time.perf_counter()
-        search = Search(data, validation, self.seconds, self.trials, self.seed)
+        parts = self._fit_linear(search) | self._fit_networks(search)
+        if not parts:
+            raise DataError(
+                "auto: nothing could be fitted; the lines above say why: filter rare items, or free memory"
+            )
+        self.trials_ = tuple(search.trials)
+        self.left_out_ = tuple(search.left_out)
+        blend = Blend.of(list(parts.values()), validation, names=list(parts), seed=self.seed)
+        took = time.perf_counter() - started
+        say(f"auto: {len(search.trials)} trials and the blend took {took:.0f} s")
+        return blend
 
-        ease = Climb(
-            search,
-            "EASE",
-            EASE(l2=300.0, denoising=0.5, device=self.device),
-            _EASE_AXES,
-            _EASE_SHARE,
-        )
-        parts: dict[str, Recommender | None] = {"EASE": (best := ease.run())}
-        communities = min(
-            COMMUNITIES, int((np.diff(data.matrix.indptr) > 0).sum()) // _USERS_PER_COMMUNITY
-        )
-        if (
-            best is not None
-            and communities > 1
-            and search.may_take(communities * ease.longest, _LOCAL_SHARE)
-        ):
+    def _fit_linear(self, search: Search) -> dict[str, Recommender]:
+        """Climb to the best EASE, Loca over it and NextEASE, each within its share of the budget."""
+        parts: dict[str, Recommender | None] = {}
+        start: Recommender = EASE(l2=300.0, denoising=0.5, device=self.device)
+        ease = Climb(search, "EASE", start, _EASE_AXES, _EASE_SHARE)
+        best = parts["EASE"] = ease.run()
+        users = int((np.diff(search.data.matrix.indptr) > 0).sum())
+        communities = min(COMMUNITIES, users // _USERS_PER_COMMUNITY)
+        if best is not None and communities > 1:
             local = Loca(
                 base=clone(best), anchors=communities, communities="mixture", seed=self.seed
             )
-            parts["Loca of EASE"] = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE).run()
+            expected = communities * ease.longest
+            climb = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE, expected)
+            parts["Loca of EASE"] = climb.run()
 
         start = NextEASE(
             l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device
         )
         following = Climb(search, "NextEASE", start, _NEXT_AXES | {"l2": _L2}, _NEXT_SHARE)
-        parts["NextEASE"] = best = following.run()
-        if best is not None and search.may_take(following.longest, _ALONE_SHARE):
+        best = parts["NextEASE"] = following.run()
+        if best is not None:
             # The same without EASE's own aim errs differently.
-            alone = Climb(search, "NextEASE alone", clone(best, ordinary=0.0), {}, _ALONE_SHARE)
+            model = clone(best, ordinary=0.0)
+            alone = Climb(search, "NextEASE alone", model, {}, _ALONE_SHARE, following.longest)
             parts["NextEASE, next items alone"] = alone.run()
-
-        parts |= self._fit_networks(search)
-        found = {name: model for name, model in parts.items() if model is not None}
-        if not found:
-            raise DataError(
-                "auto: nothing could be fitted; the lines above say why: filter rare items, or free memory"
-            )
-        self.trials_ = tuple(search.trials)
-        blend = Blend.of(list(found.values()), validation, names=list(found), seed=self.seed)
-        say(
-            f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s"
-        )
-        return blend
+        return {name: model for name, model in parts.items() if model is not None}
 
     def _fit_networks(self, search: Search) -> dict[str, Recommender]:
-        """Fit ensembles of networks of one size, one for each training target that still fits the budget."""
+        """Fit ensembles of networks of one size, one for each training target that the budget allows."""
         network = MultVAE(
             dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay or 1.0, epochs=200,
             patience=16, evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
         )  # fmt: skip
-        if not search.may_take(0.0):
+        if not search.may_take("networks"):
             return {}
-        plan = search.remember("networks", lambda: plan_networks(search, network))
+        plan = plan_networks(search, network)
+        if plan.members < MOST_MEMBERS:
+            missing = MOST_MEMBERS - plan.members
+            search.leave_out(f"{missing} of {MOST_MEMBERS} networks of each target")
         ensembles: dict[str, Recommender] = {}
         longest = 0.0
-        for number, (name, target) in enumerate(list(TARGETS.items())[: plan["targets"]]):
-            if not search.may_take(longest):
-                break
-            base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **target)
-            ensemble = Ensemble(base=base, models=plan["members"], seed=base.seed)
+        for position, (name, target) in enumerate(TARGETS.items()):
+            networks = f"networks of {name}"
+            if position >= plan.targets or not search.may_take(networks, longest):
+                search.leave_out(networks)
+                continue
+            base = clone(network, seed=network.seed + position, epochs=plan.epochs, **target)
+            ensemble = Ensemble(base=base, models=plan.members, seed=base.seed)
             started = time.perf_counter()
             try:
-                ensembles[f"MultVAE, {name}"] = model = search.fit(ensemble, name)
+                model = search.fit(ensemble, name)
             except DataError as error:
                 say(f"auto: no networks: {error}")  # too large for the memory there is
                 break
@@ -246,6 +270,11 @@ class Auto(Recommender):
             seconds = time.perf_counter() - started
             longest = max(longest, seconds)
             search.count(Trial(name, settings_of(ensemble), ndcg, 1.0, seconds))
+            ensembles[f"MultVAE, {name}"] = model
+            # Early stopping ends a training so many epochs after the best one, or later.
+            was_cut_short = fitted(model.epochs_, model) + network.patience > plan.epochs
+            if was_cut_short and plan.epochs < network.epochs:
+                search.leave_out(f"more than {plan.epochs} epochs of a network")
         return ensembles
 
     def score(self, histories: csr_array) -> Scores:
@@ -262,6 +291,15 @@ class Auto(Recommender):
             Users × items.
         """
         return fitted(self.model_, self).score(histories)
+
+    @property
+    def similarity_kind(self) -> SimilarityKind | None:
+        """That of the blend, or of the chosen model."""
+        return fitted(self.model_, self).similarity_kind
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Those of the blend, or of the chosen model."""
+        return fitted(self.model_, self).similarities(item_rows)
 
     def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
         """What scores rows as a sum over their items, where the blend or the chosen model has that."""
@@ -315,32 +353,58 @@ class Auto(Recommender):
         )
 
     def _report(self) -> str:
-        """Tabulate what each part earned on validation."""
-        searched = self.model_ is not None and self.model_.role == "blend"
-        return (
-            fitted(self.model_, self).report()
-            if searched
-            else "nothing was searched: the model was given"
-        )
+        """Tabulate what each part earned on validation, and name what was left out for lack of time."""
+        model = fitted(self.model_, self)
+        if model.role != "blend":
+            return "nothing was searched: the model was given"
+        lines = [model.report()]
+        if self.left_out_:
+            lines.append(f"left out for lack of time: {'; '.join(self.left_out_)}")
+        return "\n".join(lines)
 
     def state(self) -> ModelState:
-        trials = [list(astuple(one)) for one in self.trials_]
-        return ModelState(facts={"trials": trials}, parts={"model": fitted(self.model_, self)})
+        facts = {
+            "trials": [list(astuple(trial)) for trial in self.trials_],
+            "left_out": list(self.left_out_),
+        }
+        return ModelState(facts=facts, parts={"model": fitted(self.model_, self)})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model, inner = cls(**params), state.parts.get("model")
+        model = cls(**params)
+        inner = state.parts.get("model")
         if not isinstance(inner, Recommender):
             raise ModelFileError("auto: expected a part 'model' that is a recommender")
+        model.model_ = inner
         try:
-            model.model_, model.trials_ = inner, tuple(Trial(*one) for one in state.facts["trials"])
+            model.trials_ = tuple(Trial(*values) for values in state.facts["trials"])
+            model.left_out_ = tuple(state.facts.get("left_out", ()))  # not in earlier files
         except TypeError as problem:
             raise ModelFileError(f"auto: trials: {problem}") from problem
         return model
 
 
-def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
-    """How many training targets, members of each ensemble and epochs fit the seconds left, by timing an epoch."""
+@dataclass(frozen=True)
+class NetworkPlan:
+    """How many training targets get an ensemble, of how many networks, with how many epochs at most."""
+
+    targets: int
+    members: int
+    epochs: int
+
+
+def plan_networks(search: Search, network: MultVAE) -> NetworkPlan:
+    """Choose the size of the ensembles: by the number of trials alone, or by the seconds that are left."""
+    if search.most_trials is not None:
+        # Who allows few trials wants a quick answer; early stopping ends the training.
+        members = min(MOST_MEMBERS, search.most_trials)
+        return NetworkPlan(len(TARGETS), members, network.epochs)
+    facts = search.remember("networks", lambda: asdict(plan_by_time(search, network)))
+    return NetworkPlan(facts["targets"], facts["members"], facts["epochs"])
+
+
+def plan_by_time(search: Search, network: MultVAE) -> NetworkPlan:
+    """Choose the size of the ensembles that fit the seconds left, by timing an epoch."""
     trial = clone(network, target="next")
     trainer = StackedTrainer(
         [trial.begin(search.data.matrix, search.data.user_weights, search.data.moments)]
@@ -354,24 +418,28 @@ def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
     # All validation users judge a network, while settings are compared on some.
     share = search.judged_on.n_users / search.validation.n_users
     judging = (time.perf_counter() - started) / share / network.evaluate_every
+    # No clock is so fine that an epoch takes no time.
+    seconds_an_epoch = max(epoch + judging, 1e-9)
     seconds = _SHARE_FOR_NETWORKS * search.seconds_left
     for targets in range(len(TARGETS), 0, -1):
-        members = min(MOST_MEMBERS, int(seconds / targets / (_EXPECTED_EPOCHS * (epoch + judging))))
+        affordable = int(seconds / targets / (_EXPECTED_EPOCHS * seconds_an_epoch))
+        members = min(MOST_MEMBERS, affordable)
         if members >= 1:
             # Training ends by itself; where it does not, it may take half as long again.
-            most = int(1.5 * seconds / (targets * members * (epoch + judging)))
+            most = int(1.5 * seconds / (targets * members * seconds_an_epoch))
             say(f"auto: {targets} ensembles of {members} networks, {epoch:.2f} s an epoch of one")
-            return {"targets": targets, "members": members, "epochs": min(network.epochs, most)}
-    epochs = max(1, int(seconds / (epoch + judging)))
-    say(f"auto: time for one network of {epochs} epochs")
-    return {"targets": 1, "members": 1, "epochs": epochs}
+            return NetworkPlan(targets, members, min(network.epochs, most))
+    epochs = max(1, int(seconds / seconds_an_epoch))
+    say(f"auto: what is left of the time is enough for one network of {epochs} epochs")
+    return NetworkPlan(1, 1, epochs)
 
 
 @dataclass(eq=False)
 class Search:
-    """Fits models on the training data, judges them on validation, and counts time, trials and scores.
+    """Fits models on the training data, judges them on validation, and keeps to the budget.
 
-    What an interrupted run has judged is not judged again.
+    Where there are `most_trials` they alone are the budget, and no clock decides anything; else the `seconds` are, and
+    `left_out` names what they had no room for. What an interrupted run has judged is not judged again.
     """
 
     data: TrainingData
@@ -382,6 +450,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.trials: list[Trial] = []
+        self.left_out: list[str] = []
         self.judged_on = self.validation
         users = np.flatnonzero(self.validation.targets.counts() > 0)
         if len(users) > _MOST_USERS:
@@ -391,23 +460,30 @@ class Search:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of the budget; the time that an interrupted run took for what it judged counts too."""
+        """What is left of the seconds; the time that an interrupted run took for what it judged counts too."""
         return self.seconds - (time.perf_counter() - self._started)
 
-    def may_take(self, seconds: float, share: float = 1.0) -> bool:
-        """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
-        if self.most_trials is not None and len(self.trials) >= max(
-            1, round(share * self.most_trials)
-        ):
-            return False
-        return self.seconds_left - seconds >= (1 - share) * self.seconds
+    def may_take(self, name: str, seconds: float = 0.0, share: float = 1.0) -> bool:
+        """Tell whether there is room for another trial within that share of the budget; what has none is left out.
 
-    def fit(self, model: Recommender, name: str) -> Recommender:
+        A number of trials asks nothing else; of seconds a trial is expected to take that many.
+        """
+        if self.most_trials is not None:
+            return len(self.trials) < max(1, round(share * self.most_trials))
+        if self.seconds_left - seconds >= (1 - share) * self.seconds:
+            return True
+        self.leave_out(name)
+        return False
+
+    def leave_out(self, name: str) -> None:
+        """Note what there is no time for; a number of trials leaves out nothing for lack of time."""
+        if self.most_trials is None and name not in self.left_out:
+            self.left_out.append(name)
+
+    def fit(self, model: AnyModel, name: str) -> AnyModel:
         """Fit a copy of the model; what an interrupted run has stored of its learning is gone on with."""
-        context, fresh = (
-            self.data.context.inside(f"trial {name} {settings_of(model)}"),
-            clone(model),
-        )
+        context = self.data.context.inside(f"trial {name} {settings_of(model)}")
+        fresh = clone(model)
         context.fit(
             fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation
         )
@@ -443,8 +519,8 @@ class Search:
 class Climb:
     """Hill climbing of one family of quick models, an axis of settings at a time, one step up or down at a time.
 
-    It starts with `best` and may go on until `share` of the budget's seconds have passed. `longest` is what a trial
-    took at most.
+    It starts with `best` and may go on until `share` of the budget has passed. The first trial is `expected` to take so
+    many seconds, each further one as long as the `longest` so far.
     """
 
     search: Search
@@ -452,13 +528,15 @@ class Climb:
     best: Recommender
     axes: Mapping[str, Sequence[Any]]
     share: float
+    expected: float = 0.0
     longest: float = field(default=0.0, init=False)
 
     def run(self) -> Recommender | None:
         """The best fitted model, None where the budget allows not even the first; one model is tried at any price."""
         self._fitted: Recommender | None = None
         self._ndcg, self._power = -np.inf, 1.0
-        if self.search.trials and not self.search.may_take(0.0, self.share):
+        is_first = not self.search.trials
+        if not is_first and not self.search.may_take(self.name, self.expected, self.share):
             return None
         try:
             self._improves(clone(self.best), self._power)
@@ -481,12 +559,13 @@ class Climb:
     def _climb(self, values: Sequence[Any], start: Any, axis: str | None = None) -> None:
         """Goes up, or else down, the values of an axis, or of the power, as long as each is better than the last."""
         first = list(values).index(start)
+        settings = f"some settings of {self.name}"
         for step in (1, -1):
             place = first + step
             while 0 <= place < len(values):
                 if axis is None:
                     better = self._improves(self.best, values[place])
-                elif better := self.search.may_take(self.longest, self.share):
+                elif better := self.search.may_take(settings, self.longest, self.share):
                     better = self._improves(clone(self.best, **{axis: values[place]}), self._power)
                 if not better:
                     break

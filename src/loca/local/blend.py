@@ -30,9 +30,11 @@ from loca.local.explain import AnswersOfParts, PartAnswer
 from loca.local.local_models import check_parts
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import (
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     clone,
     fitted,
@@ -41,6 +43,7 @@ from loca.models.recommender import (
     whole,
 )
 from loca.progress import say
+from loca.remarks import remark
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000
@@ -139,7 +142,7 @@ class Blend(Recommender):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the parts; the columns stay."""
-        say("Blend: the weights of its parts stay as validation found them")
+        remark("kept", "Blend: the weights of its parts stay as validation found them")
         self.models_ = {
             number: model.updated(data, epochs)
             for number, model in fitted(self.models_, self).items()
@@ -274,6 +277,27 @@ class Blend(Recommender):
             else:
                 blended.add_(scaled.to(blended.device), alpha=weight)
         return np.asarray(fitted(blended, self).cpu().numpy(), dtype=np.float32)
+
+    @property
+    def similarity_kind(self) -> SimilarityKind | None:
+        """`"directed"` where a part is, None where no part knows similarities."""
+        kinds = {model.similarity_kind for model in fitted(self.models_, self).values()}
+        known = kinds - {None}
+        return "directed" if "directed" in known else next(iter(known), None)
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """The mean over the parts that know similarities, weighted as their scores are."""
+        models = fitted(self.models_, self)
+        weights = {part: 0.0 for part, model in models.items() if model.similarity_kind is not None}
+        for part, _, weight in fitted(self.columns_, self):
+            if part in weights:
+                weights[part] += weight
+        mean = np.zeros((len(item_rows), self.count_items()), np.float32)
+        for part, weight in weights.items():
+            mean += np.float32(weight / sum(weights.values())) * models[part].similarities(
+                item_rows
+            )
+        return mean
 
     def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
         """What scores rows as a sum over their items, on the scale of this history; None where a part is no such sum.

@@ -19,6 +19,7 @@ from loca.local.local_models import Validator
 from loca.models.ease import EASE
 from loca.models.recommender import TrainingData, clone, fitted
 from loca.progress import say
+from loca.remarks import remark
 
 Form = Any  # a Loca whose communities are of one kind
 # Forms are first compared by an EASE of the most popular items, on some of the users.
@@ -57,8 +58,10 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
         alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
         if not is_surely_above(values, alone, _SURE_OF_MANY):
             form.alpha_, form.locality_ = 1.0, replace(form.locality_, alpha=1.0)
-            say(
-                f"communities earn nothing sure here: the global model answers alone, {alone.mean():.4f}"
+            remark(
+                "communities",
+                "the communities are not significantly better than the global model on validation "
+                f"({alone.mean():.4f}), which answers alone",
             )
     say(f"communities: {describe(form)}")
     return form

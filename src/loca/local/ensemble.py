@@ -34,9 +34,11 @@ from loca.local.training import (
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     UserWeights,
     clone,
@@ -129,7 +131,6 @@ class Ensemble(ManyModels):
         self.models_, self.epochs_ = train_locals(
             task, self._engine(), None if held_out is None else validate
         )
-        self.remarks_ = copies[0].remarks_
 
     def _weights_of(self, weights: UserWeights, number: int) -> UserWeights:
         """What users weigh in one of the models: in one without randomness as often as they were drawn."""
@@ -186,6 +187,20 @@ class Ensemble(ManyModels):
     def _mean(self, models: LocalModels, histories: csr_array) -> AnyScores:
         everyone = csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32))
         return models.blend(histories, first_models(everyone, self.answering_models_))
+
+    @property
+    def similarity_kind(self) -> SimilarityKind | None:
+        """That of its models."""
+        return self.base.similarity_kind
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """The mean of the similarities by its models."""
+        models = fitted(self.models_, self)
+        count = len(models) if self.answering_models_ is None else self.answering_models_
+        total = np.zeros((len(item_rows), models.count_items()), np.float32)
+        for number in range(count):
+            total += models.similarities_of(number, item_rows)
+        return total / np.float32(count)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of all members, and of the centre that they are differences to if any."""

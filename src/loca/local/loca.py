@@ -64,9 +64,11 @@ from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import (
     BaseEstimator,
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     UserWeights,
     clone,
@@ -79,6 +81,7 @@ from loca.models.recommender import (
     with_items,
 )
 from loca.progress import say
+from loca.remarks import remark
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
@@ -399,7 +402,6 @@ class Loca(ManyModels):
                     f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}"
                 )
 
-        self.remarks_ = (*global_model.remarks_, *models[0].remarks_)
         self._describe(data, embeddings)
 
     def _fit_embedder(self, data: TrainingData) -> Any:
@@ -493,7 +495,7 @@ class Loca(ManyModels):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the global model and the local ones; the communities stay, and old and new users join them."""
-        say("Loca: its communities and alpha stay as they were fitted")
+        remark("kept", "Loca: its communities and global share stay as they were fitted")
         # The embedder stays, also where it was the global model: anchors are points among its embeddings. New items do
         # not move a user.
         if (items := data.matrix.shape[1]) > self.count_items():
@@ -614,6 +616,16 @@ class Loca(ManyModels):
             local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,)
         )
         return as_array(next(blended))
+
+    @property
+    def similarity_kind(self) -> SimilarityKind | None:
+        """That of the global model."""
+        global_model = self.base if self.global_model is None else self.global_model
+        return global_model.similarity_kind
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Those of the global model: a community answers users, and its items are those of all."""
+        return fitted(self.global_, self).similarities(item_rows)
 
     def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
         """What scores rows as a sum over their items, with the communities that answer this history; None of networks.

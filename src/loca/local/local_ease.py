@@ -22,6 +22,7 @@ from loca.models.ease import EASE
 from loca.models.ease_solver import WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
 from loca.models.recommender import (
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
@@ -387,6 +388,21 @@ class EaseDifferences(LocalModels):
             blended.index_add_(0, torch.from_numpy(members).to(device), scores)
             spread.view(-1)[places] = 0
         return blended
+
+    def similarities_of(self, number: int, item_rows: ItemRows) -> Scores:
+        """One model's similarities, as its base finds them from weights; only the rows and columns wanted are dense."""
+        centre: Any = fitted(self.centre_, self)
+        first = number * self.count_items()
+        stored = fitted(self.differences_, self)
+        differences = stored.rows(np.arange(first, first + self.count_items()))  # (items, items)
+
+        def incoming() -> Scores:
+            columns = centre.weights_[:, item_rows] + differences[:, item_rows].toarray()
+            return np.asarray(columns.T)
+
+        outgoing = centre.weights_[item_rows] + differences[item_rows].toarray()
+        similarities: Scores = centre.similarities_of_weights(outgoing, incoming)
+        return similarities
 
     def state(self) -> ModelState:
         stored = fitted(self.differences_, self)

@@ -20,7 +20,14 @@ from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import ranking_bytes, score_on
-from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
+from loca.models.recommender import (
+    AnyModel,
+    ItemRows,
+    Recommender,
+    Scores,
+    TrainingData,
+    UserWeights,
+)
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 
@@ -166,6 +173,10 @@ class LocalModels(Protocol):
         only = one_for_each(np.full(histories.shape[0], number), len(self))
         return as_array(self.blend(histories, only))
 
+    def similarities_of(self, number: int, item_rows: ItemRows) -> Scores:
+        """One model's similarities of all items to those in some rows, (item_rows, items)."""
+        raise ConfigError(f"similar items: {type(self).__name__} does not know them")
+
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network that can be trained, where they are networks; `model` says its shape."""
         raise ConfigError(f"update: {type(self).__name__} holds no networks")
@@ -214,6 +225,10 @@ class SeparateModels(LocalModels):
         return blend_local(
             histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device
         )
+
+    def similarities_of(self, number: int, item_rows: ItemRows) -> Scores:
+        """One model's similarities."""
+        return self.models_[number].similarities(item_rows)
 
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network."""

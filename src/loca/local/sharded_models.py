@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_models import LocalModels
-from loca.models.recommender import Recommender, TrainingData
+from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData
 from loca.persistence.manifest import ModelState
 
 _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in the cache
@@ -109,6 +109,11 @@ class ShardedModels(LocalModels):
             for part, one in zip(self.parts_, portions, strict=True)
         )
         return add_answers(portions, answers, (histories.shape[0], self.count_items()))
+
+    def similarities_of(self, number: int, item_rows: ItemRows) -> Scores:
+        """One model's similarities."""
+        part = int(np.searchsorted(self.edges, number, side="right")) - 1
+        return self.parts_[part].similarities_of(number - self.edges[part], item_rows)
 
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network."""

@@ -181,7 +181,6 @@ def train_locals(
                 f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"
             )
         epochs = [best.epoch or first.epochs] * len(task.models)
-        first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
     for model, epoch in zip(task.models, epochs, strict=True):
         model.best_epoch_ = epoch
     return local.finished(engine.answer_precision), int(np.median(epochs))

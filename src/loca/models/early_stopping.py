@@ -12,7 +12,8 @@ from loca.deferred import torch
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
-from loca.progress import bar, say
+from loca.progress import bar
+from loca.remarks import remark
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +93,7 @@ class BestWeights:
         limit = f"stopped at the limit of {schedule.epochs} epochs"
         if self.epoch < schedule.epochs:
             return f"{limit}, not by early stopping; best at epoch {self.epoch}"
-        return f"{limit}, while the validation score was still rising: raise epochs"
+        return f"{limit}, while the validation score was still rising: more epochs may help"
 
     def give_back(self, networks: Sequence[Network]) -> None:
         """Give the networks the best weights again, if there are any."""
@@ -171,7 +172,7 @@ def train_epochs(
                 )
     best.give_back(networks)
     if ending := best.ending(schedule):
-        say(f"{what}: {ending}")
+        remark("training", f"{what} {ending}")
     return best
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.recommender import (
     ItemToItemModel,
+    Scores,
     TrainingData,
     UserWeights,
     learned_sparse,
@@ -69,6 +71,23 @@ class ItemKNN(ItemToItemModel):
         return MemoryUse(
             main=main, main_after=weights, folder=weights, advice="take fewer neighbours"
         )
+
+    def similarities_of_weights(self, outgoing: Scores, incoming: Callable[[], Scores]) -> Scores:
+        """Take s_ij, which stands with j where i is among its neighbours, or with i where j is; 0 where with neither.
+
+        Parameters
+        ----------
+        outgoing : ndarray of float32
+            Given items × all items: s_ij where i is a neighbour of j.
+        incoming : callable
+            Gives s_ij where j is a neighbour of i, in the same shape.
+
+        Returns
+        -------
+        ndarray of float32
+            Given items × all items.
+        """
+        return np.minimum(np.maximum(outgoing, incoming()), 1)  # rounding can push a cosine past 1
 
 
 def nearest_items(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,11 @@ from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import (
+    ItemRows,
     ModelState,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     fitted,
     learned,
@@ -34,8 +36,9 @@ from loca.models.recommender import (
     whole,
 )
 from loca.models.wmf import WMF
-from loca.progress import bar, say
+from loca.progress import bar
 from loca.random_streams import stream
+from loca.remarks import remark
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -80,6 +83,7 @@ class LLORMA(Recommender):
     """
 
     takes_new_items = False
+    similarity_kind: ClassVar[SimilarityKind] = "symmetric"
 
     anchors: int = whole(100)
     bandwidth: float = positive(4.0)
@@ -141,7 +145,8 @@ class LLORMA(Recommender):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Leave the factors: a longer history, or that of a new user, is answered like any other."""
-        say("LLORMA: its factors stay as they were fitted; longer histories are folded in")
+        text = "LLORMA: its factors stay as they were fitted; longer histories are folded in"
+        remark("kept", text)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """A global WMF, the items' factors of every local one, and all distances to the anchors four times."""
@@ -165,14 +170,7 @@ class LLORMA(Recommender):
             Users × items.
         """
         rows = als.check_values(self._check_histories(histories))
-        if self._local is None:  # a loaded model brings its factors to a device on its first answer
-            device = choose_device("auto")
-            # A copy: mapped files may not be written to.
-            self._local = (
-                torch.from_numpy(np.array(self.local_factors_)).to(device),
-                self._item_kernel(device),
-            )
-        local, item_kernel = self._local
+        local, item_kernel = self._local_on_device()
         global_, device = fitted(self.global_, self), local.device
         user_kernel = self._user_kernel(global_.embed(rows), device)
         otherwise = torch.from_numpy(global_.score(rows)).to(device)
@@ -197,6 +195,35 @@ class LLORMA(Recommender):
             total = user_kernel @ item_kernel.T
         means = sums / total.clamp(min=torch.finfo(total.dtype).tiny)
         return torch.where(total > 0, means, otherwise).cpu().numpy()
+
+    def _local_on_device(self) -> tuple[Tensor, Tensor]:
+        """The items' factors in every local model, and the items' kernel; a loaded model brings them there first."""
+        if self._local is None:
+            device = choose_device("auto")
+            # A copy: mapped files may not be written to.
+            local = torch.from_numpy(np.array(self.local_factors_)).to(device)
+            self._local = local, self._item_kernel(device)
+        return self._local
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Cosines of the items' local factors K_t(i) · y_ti, those of all models t side by side.
+
+        Where no local model covers both items it is the cosine of their factors in the global model.
+        """
+        local, item_kernel = self._local_on_device()
+        rows = torch.from_numpy(item_rows).to(local.device)
+        products = torch.zeros(len(rows), local.shape[1], device=local.device)  # (given, items)
+        squares = torch.zeros(local.shape[1], device=local.device)
+        with float32_products():
+            for item_weights, of_items in zip(item_kernel.T, local, strict=True):
+                weighted = of_items * item_weights[:, None]
+                products.addmm_(weighted[rows], weighted.T)
+                squares += weighted.square().sum(dim=1)
+            is_covered = item_kernel[rows] @ item_kernel.T > 0
+        lengths = squares.sqrt().clamp(min=torch.finfo(squares.dtype).tiny)
+        found = (products / lengths[rows, None] / lengths).clamp_(-1, 1).cpu().numpy()
+        otherwise = fitted(self.global_, self).similarities(item_rows)
+        return np.where(is_covered.cpu().numpy(), found, otherwise)
 
     def state(self) -> ModelState:
         return replace(super().state(), parts={"global": fitted(self.global_, self)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,17 @@ from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
 from loca.models.early_stopping import train_epochs
 from loca.models.recommender import (
+    ItemRows,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     UserWeights,
     clone,
     fitted,
     supported_users,
 )
+from loca.models.similarity import cosines
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -46,6 +49,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
 
     learns_by_epoch = True
     takes_new_items = False
+    similarity_kind: ClassVar[SimilarityKind] = "symmetric"
 
     latent: int
     hidden: int | None = None
@@ -148,7 +152,6 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         if best.epoch:
             say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs
-        self.remarks_ = tuple(f"{what} {ending}" for ending in [best.ending(self)] if ending)
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Train on from the present weights."""
@@ -196,6 +199,10 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """
         with torch.inference_mode():
             return fitted(self.network_, self).means(histories).cpu().numpy()
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Cosines of the weights by which the last layer makes the items' scores."""
+        return cosines(fitted(self.network_, self).output_table, item_rows)
 
     def count_items(self) -> int:
         """Count the items that it scores."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from loca.models.devices import choose_device, device_param, float32_products, f
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
 from loca.models.recommender import (
     ItemToItemModel,
+    Scores,
+    SimilarityKind,
     TrainingData,
     UserWeights,
     check_user_weights,
@@ -87,6 +89,7 @@ class NextEASE(ItemToItemModel):
 
     is_linear = True
     uses_order = True
+    similarity_kind: ClassVar[SimilarityKind] = "directed"
 
     l2: float = positive(300.0)
     next_count: int | None = whole(10, optional=True)
@@ -184,6 +187,28 @@ class NextEASE(ItemToItemModel):
         if solution is None:
             raise ease_solver.no_solution(self.l2)
         return solution.to(torch.float32)
+
+    def similarities_of_weights(self, outgoing: Scores, incoming: Callable[[], Scores]) -> Scores:
+        """Compute how strongly j follows i, relative to the item that follows i most: B_ij / max_k |B_ik|.
+
+        This is directed: what follows i need not have i follow it.
+
+        Parameters
+        ----------
+        outgoing : ndarray of float32
+            Given items × all items: the weights B_ij from given items i to all items j.
+        incoming : callable
+            Not used: the weights from all items to the given ones.
+
+        Returns
+        -------
+        ndarray of float32
+            Given items × all items; zeros for an item that has no weights.
+        """
+        largest = np.abs(outgoing).max(axis=1, keepdims=True)
+        similarities = np.zeros_like(outgoing)
+        np.divide(outgoing, largest, out=similarities, where=largest > 0)
+        return similarities
 
     def _solve_in(
         self,

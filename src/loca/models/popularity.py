@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix
-from loca.data.recency import parse_age
+from loca.data.recency import Unit, parse_age
 from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import Recommender, Scores, TrainingData, learned
@@ -18,13 +19,13 @@ from loca.models.recommender import Recommender, Scores, TrainingData, learned
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Popularity(Recommender):
-    """Score an item by the share of (weighted) users who have it.
+    """Score an item by the share of (weighted) users who have it; with event weights by their mean weight of it.
 
     Parameters
     ----------
     window : float, str or None, default None
         Counts only what happened within it, back from the newest time of all: a number in the unit of the data's times,
-        or a text such as `30d` where these are seconds. None counts everything.
+        or a text such as `30d`, which is refused where the times are no seconds. None counts everything.
 
     Examples
     --------
@@ -41,7 +42,7 @@ class Popularity(Recommender):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _length_of(self.window)
+        _read_window(self.window)
 
     @property
     def is_additive(self) -> bool:
@@ -49,14 +50,10 @@ class Popularity(Recommender):
         return True
 
     def _fit(self, data: TrainingData) -> None:
-        window, train, matrix = _length_of(self.window), data.train, data.matrix
+        matrix = data.matrix
+        window = _read_window(self.window)
         if window is not None:
-            if not isinstance(train, Interactions) or train.times is None:
-                raise DataError(
-                    "popularity by time window needs a time column; leave out the window, or read the times too"
-                )
-            if len(train):
-                matrix = as_matrix(train.where(train.times.max() - train.times <= window))
+            matrix = as_matrix(_newest(data.train, *window))
         weights = data.user_weights.astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
 
@@ -80,19 +77,47 @@ class Popularity(Recommender):
         """
         return np.broadcast_to(self.shares_, self._check_histories(histories).shape)
 
+    def similarities(self, item_rows: Any) -> Scores:
+        """Refuse: how popular items are does not say how similar they are.
 
-def _length_of(window: float | str | None) -> float | None:
-    """The window as a number of units of time; what is none is refused."""
+        Parameters
+        ----------
+        item_rows : sequence of int
+            Rows of items.
+
+        Raises
+        ------
+        DataError
+            Always.
+        """
+        raise DataError(
+            "Popularity knows no similarity of items; take another model, such as ItemKNN or EASE"
+        )
+
+
+def _newest(train: Interactions | csr_array, length: float, unit: Unit) -> Interactions:
+    """Return what happened within a window of time, back from the newest time of all."""
+    if not isinstance(train, Interactions) or train.times is None:
+        problem = "popularity by time window needs a time column"
+        raise DataError(f"{problem}; leave out the window, or read the times too")
+    if unit == "seconds" and train.time_unit != "seconds":
+        raise DataError(
+            f"window: these times are bare numbers ({train.time_span()}), no seconds; "
+            "say how many steps of them, as a number"
+        )
+    if not len(train):
+        return train
+    return train.where(train.times.max() - train.times <= length)
+
+
+def _read_window(window: float | str | None) -> tuple[float, Unit] | None:
+    """Return a window as a number and what it counts; what is none is refused."""
     if window is None:
         return None
     parsed = parse_age(window) if isinstance(window, str) else (window, "time")
-    is_number = (
-        parsed is not None
-        and isinstance(parsed[0], int | float)
-        and not isinstance(parsed[0], bool)
-    )
-    if parsed is None or not is_number or not 0 < parsed[0] < math.inf:
-        raise ConfigError(
-            f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}"
-        )
-    return float(parsed[0])
+    number = None if parsed is None else parsed[0]
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if parsed is None or number is None or not is_number or not 0 < number < math.inf:
+        expected = "a time such as 30d, or a number above 0 in units of the data's times"
+        raise ConfigError(f"window: expected {expected}, found {window!r}")
+    return float(number), "seconds" if parsed[1] == "seconds" else "time"

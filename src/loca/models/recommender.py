@@ -23,34 +23,47 @@ from scipy.sparse import csr_array, issparse
 
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
-from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
+from loca.data.interactions import (
+    Interactions,
+    as_matrix,
+    as_moments,
+    check_entries,
+    without_zeros,
+)
+from loca.data.later import as_interactions, read_later
+from loca.data.schema import Schema
 from loca.data.splits import HeldOut
 from loca.errors import (
     ConfigError,
     DataError,
     ModelFileError,
     NotFittedError,
+    check_argument_names,
+    check_arguments,
     check_counts,
     check_kind,
     did_you_mean,
 )
 from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
-from loca.memory import DataSize, MemoryUse
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.persistence import save_model
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model
-from loca.progress import say
-from loca.text_table import Readable, TextTable, html_text
+from loca.remarks import Remarks, collect_remarks, joined_remarks, remark, shown_remarks
+from loca.text_table import Readable, TextTable, html_text, many
 
 Scores = npt.NDArray[np.float32]
+ItemRows = npt.NDArray[np.int64]
+SimilarityKind = Literal["symmetric", "directed"]
 UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
 _SPARSE_PARTS = ("data", "indices", "indptr")
 _ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_")
+_ARRAYS_OF_SIMILARITIES = 4  # weights in either direction, their product, and what comes back
 _SHORT = 60
 _LINE = 100  # the width that a model is printed in
 
@@ -107,9 +120,7 @@ class BaseEstimator(Readable):
     best_epoch_: int | None = field(
         default=None, init=False
     )  # of early stopping, where it learns by epoch
-    remarks_: tuple[str, ...] = field(
-        default=(), init=False
-    )  # what the fit ended with that a person should know
+    remarks_: Remarks = field(default=(), init=False)  # caveats of the data and of the fit
     report_: str = field(
         default="", init=False
     )  # of the fit that chose it, before a refit or in its file
@@ -125,7 +136,12 @@ class BaseEstimator(Readable):
                 check_param(one.name, value, expected, is_valid)
 
     def __repr__(self) -> str:
-        return _written(self)
+        return "\n".join([_written(self), *shown_remarks(self.remarks_)])
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse a parameter that the class does not have, and name the nearest."""
+        check_argument_names(cls.__name__, inspect.signature(cls), params)
+        return super().__new__(cls)
 
     def shown(self) -> list[str]:
         """Return what a person reads: the parameters that are not at their defaults, and what it was fitted on.
@@ -136,12 +152,11 @@ class BaseEstimator(Readable):
         """
         if not self.is_fitted:
             return [repr(self)]
+        notes = shown_remarks(self.remarks_)
         if (data := self.train_data_) is None:
-            return [repr(self), "fitted"]
-        return [
-            repr(self),
-            f"fitted on {data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions",
-        ]
+            return [_written(self), "fitted", *notes]
+        sizes = f"{data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions"
+        return [_written(self), f"fitted on {sizes}", *notes]
 
     def _repr_html_(self) -> str:
         rows = tuple((name, _written(value)) for name, value in get_params(self).items())
@@ -264,11 +279,12 @@ class BaseEstimator(Readable):
 
     def _report(self) -> str:
         """What the last fit says of itself."""
-        return "\n".join(self.remarks_)
+        return "\n".join(str(one) for one in self.remarks_ if one.kind == "training")
 
+    @check_arguments
     def fit(
         self,
-        train: Interactions | csr_array,
+        train: Any,
         *,
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
@@ -278,9 +294,9 @@ class BaseEstimator(Readable):
 
         Parameters
         ----------
-        train : Interactions or csr_array
-            The interactions, or a users × items matrix; the stored order of a matrix's row is the order of the history,
-            oldest first.
+        train : Interactions, csr_array, path or data frame
+            The interactions, or what `read_interactions` makes some of. Of a users × items matrix the values are
+            weights, and the stored order of a row is the order of the history, oldest first.
         user_weights : array of numbers ≥ 0, optional
             One per user, all 1 where none are given. A user of weight 2 counts as two equal users.
         validation : HeldOut, optional
@@ -300,10 +316,16 @@ class BaseEstimator(Readable):
                 HeldOut,
                 "give a part of a split, such as split.validation",
             )
-        data = replace(TrainingData.of(train, user_weights), validation=validation, context=context)
-        self._forget()  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        self._fit(data)
+        with collect_remarks() as collected:
+            if not issparse(train):
+                train = as_interactions(train, "train")
+            data = TrainingData.of(train, user_weights)
+            data = replace(data, validation=validation, context=context)
+            self._forget()  # what an earlier fit learned makes room
+            self.train_data_ = train if isinstance(train, Interactions) else None
+            self._fit(data)
+        of_data = train.remarks if isinstance(train, Interactions) else ()
+        self.remarks_ = joined_remarks(of_data, collected.remarks)
         return self
 
     def _fit(self, data: TrainingData) -> None:
@@ -384,6 +406,8 @@ class Recommender(BaseEstimator):
         Whether log softmax of its scores is a log-probability.
     takes_new_items : bool
         Whether items that it has not seen enter by `update`.
+    similarity_kind : {"symmetric", "directed"} or None
+        Whether the similarity of i to j is also that of j to i; None where it knows no similarity of items.
     train_data_ : Interactions or None
         What it was fitted on; None where that was a bare matrix.
     best_epoch_ : int or None
@@ -437,6 +461,7 @@ class Recommender(BaseEstimator):
         """Whether items that it has not seen enter by an update; else by a fit alone."""
         return all(model.takes_new_items for model in self.inner_models())
 
+    @check_arguments
     def update(self, new: Any, *, epochs: int = 5) -> Self:
         """Take in new interactions without a full fit.
 
@@ -450,8 +475,9 @@ class Recommender(BaseEstimator):
 
         Parameters
         ----------
-        new : Interactions or data frame
-            Users, items and perhaps times, matched by id, and merged by `Interactions.merged`.
+        new : Interactions, data frame or path
+            Users, items and perhaps times, matched by id, read by the rules of the fit (columns, minimum rating,
+            weights, unit of times, repeats), and merged by `Interactions.merged`.
         epochs : int, default 5
             Epochs of networks, and rounds of `WMF`, on all interactions, the known ones included.
 
@@ -480,42 +506,33 @@ class Recommender(BaseEstimator):
             self.count_items()  # a model that has not been fitted is refused
             problem = "has no training data to add to: it was fitted on a bare matrix, or is a part of another model"
             raise DataError(f"this {kind} {problem}; fit it on Interactions")
-        if issparse(new) or isinstance(new, str | Path):
-            found = "a sparse matrix, which has no ids" if issparse(new) else f"{str(new)!r:.60}"
-            raise DataError(
-                f"update: expected Interactions or a data frame, found {found}; read_interactions makes some"
-            )
-        if isinstance(new, Interactions):
-            added = new
-        else:
-            from loca.data.readers import (
-                read_interactions,
-            )  # with polars, which the rest does without
-
-            added = read_interactions(new, distinct=False)
-        merged = known.merged(added, new_items=self.takes_new_items)
-        left_out = len(known) + len(added) - len(merged)
-        if len(merged) == len(known):
-            why = f"all {left_out:,} are with items that this {kind} knows only after a fit" * bool(
-                left_out
-            )
-            raise DataError(
-                f"update: expected at least one new interaction, found none{': ' * bool(why)}{why}"
-            )
-        if left_out:
-            say(
-                f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in"
-            )
-        again = (len(merged) - merged.matrix().nnz) - (len(known) - known.matrix().nnz)
-        if again:
-            say(
-                f"known already: {again:,} of the new interactions; they stay as repeats in the histories"
-            )
-        if known.times is not None and added.times is None:
-            say("the new interactions have no times: they count as newer than all known ones")
-        updated = vars(self.updated(TrainingData.of(merged), epochs))
-        vars(self).update(updated, train_data_=merged, report_=self.report_)
+        with collect_remarks() as collected:
+            added = read_later(new, known, "update")
+            entering = known.entering(added, new_items=self.takes_new_items)
+            left_out = len(added) - len(entering)
+            if not len(entering):
+                why = f": all {left_out:,} are with items that this {kind} knows only after a fit"
+                problem = "update: expected at least one new interaction, found none"
+                raise DataError(f"{problem}{why if left_out else ''}")
+            if left_out:
+                text = f"left out, with items that this {kind} does not know; a fit takes them in"
+                remark("items-left-out", f"{many(left_out, 'interaction')} {text}")
+            if known.times is not None and added.times is None:
+                text = "the new interactions have no times: they count as newer than all known ones"
+                remark("no-times", text)
+            _remark_minima(known.schema)
+            merged = known.merged(entering)
+            if self.updates_by_refit and known.is_sorted_by_id():
+                merged = merged.sorted_by_id()
+            updated = vars(self.updated(TrainingData.of(merged), epochs))
+        remarks = joined_remarks(self.remarks_, added.remarks, collected.remarks)
+        vars(self).update(updated, train_data_=merged, report_=self.report_, remarks_=remarks)
         return self
+
+    @property
+    def updates_by_refit(self) -> bool:
+        """Whether an update learns everything again, so that it gives what a fit would give."""
+        return type(self)._update is Recommender._update
 
     def updated(self, data: TrainingData, epochs: int) -> Self:
         """A copy that has taken in data with the same users and items in front; parts of a model are updated by it."""
@@ -547,6 +564,7 @@ class Recommender(BaseEstimator):
         """
         raise NotImplementedError
 
+    @check_arguments
     def recommend(
         self,
         who: Any,
@@ -598,7 +616,10 @@ class Recommender(BaseEstimator):
         )
 
     def similar_items(self, items: Any, n: int = 10) -> Recommendations:
-        """Find what goes with each of some items: what the model recommends to somebody who took that item alone.
+        """Find the items that are most similar to each of some items, by `similarities`.
+
+        What goes with an item, whatever that is similar to, is `recommend([[item]])`: the list for a history of that
+        item alone.
 
         Parameters
         ----------
@@ -610,10 +631,83 @@ class Recommender(BaseEstimator):
         Returns
         -------
         Recommendations
-            Its `users` are the given items.
+            Its `users` are the given items, its scores the similarities. Only similarities above 0 are listed; other
+            places stay empty.
+
+        Raises
+        ------
+        DataError
+            Where an item is not known, or the model knows no similarity of items.
+
+        Examples
+        --------
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+        >>> model = loca.EASE(l2=10).fit(data)
+        >>> model.similar_items(["i03", "i07"], n=2).items.shape
+        (2, 2)
         """
         return similar_items(self, items, n)
 
+    @property
+    def similarity_kind(self) -> SimilarityKind | None:
+        """Whether the similarity of i to j is also that of j to i; None: it knows no similarity of items."""
+        return None
+
+    def similarities(self, item_rows: Any) -> Scores:
+        """Measure how similar every item is to each of some items, from −1 to 1.
+
+        The measure is the model's own. EASE and SLIM: the partial correlation. ItemKNN: its cosine. NextEASE: how
+        strongly an item follows, relative to the one that follows most; this alone is directed. WMF, SGLSVD, LLORMA
+        and networks: the cosine of the items' factors or output weights. Loca: that of its global model; Ensemble and
+        Blend: the mean over their models; Auto: that of what was chosen. The page "Which model when" has the formulas.
+
+        A class of your own sets `similarity_kind`, and implements `_similarities(item_rows)`.
+
+        Parameters
+        ----------
+        item_rows : sequence of int
+            Rows of items, from 0; `train_data_.items.rows(ids)` gives them.
+
+        Returns
+        -------
+        ndarray of float32
+            Given items × all items; an item has 1 with itself.
+
+        Raises
+        ------
+        DataError
+            Where there is no such row, or the model knows no similarity of items.
+
+        Examples
+        --------
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+        >>> model = loca.EASE(l2=10).fit(data)
+        >>> model.similarities([3, 7]).shape
+        (2, 30)
+        >>> bool(model.similarities([3])[0, 7] == model.similarities([7])[0, 3])
+        True
+        """
+        if self.similarity_kind is None:
+            raise DataError(
+                f"{type(self).__name__} knows no similarity of items; recommend([[item]]) lists what goes with one, "
+                "and a class of your own sets `similarity_kind` and implements `_similarities`"
+            )
+        item_count = self.count_items()
+        rows = check_item_rows(item_rows, item_count)
+        plan_memory(
+            f"similarities of {len(rows):,} items",
+            _ARRAYS_OF_SIMILARITIES * 4 * len(rows) * item_count,
+            "ask for fewer items at once",
+        )
+        similarities = self._similarities(rows)
+        similarities[np.arange(len(rows)), rows] = 1
+        return similarities
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Similarities from −1 to 1, (item_rows, items), in a new array; an item's own does not matter."""
+        raise NotImplementedError
+
+    @check_arguments
     def explain(
         self,
         who: Any,
@@ -688,6 +782,8 @@ class Recommender(BaseEstimator):
 class ItemToItemModel(Recommender):
     """A model that is items × items weights, `weights_`, dense or sparse: scores = history · weights."""
 
+    similarity_kind: ClassVar[SimilarityKind] = "symmetric"
+
     weights_: Any
 
     @property
@@ -712,6 +808,52 @@ class ItemToItemModel(Recommender):
         return np.asarray(
             scores.toarray() if isinstance(scores, csr_array) else scores, dtype=np.float32
         )
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        weights = fitted(self.weights_, self)
+
+        def incoming() -> Scores:
+            return _as_dense(weights[:, item_rows]).T
+
+        return self.similarities_of_weights(_as_dense(weights[item_rows]), incoming)
+
+    def similarities_of_weights(self, outgoing: Scores, incoming: Callable[[], Scores]) -> Scores:
+        """Compute partial correlations from weights: sign · √(B_ij · B_ji) where both have one sign, else 0.
+
+        Parameters
+        ----------
+        outgoing : ndarray of float32
+            Given items × all items: the weights B_ij from given items i to all items j.
+        incoming : callable
+            Gives the weights B_ji from all items to the given ones, in the same shape.
+
+        Returns
+        -------
+        ndarray of float32
+            Given items × all items. Of EASE, where B_ij = −P_ij / P_jj with the inverse P of the regularised Gram
+            matrix, they are exactly −P_ij / √(P_ii · P_jj).
+        """
+        back = incoming()
+        signs = np.sign(outgoing)
+        sizes = np.sqrt(np.abs(outgoing)) * np.sqrt(np.abs(back))
+        # Weights that were solved apart from each other, as sparse ones are, may have a product above 1.
+        return np.where(signs == np.sign(back), signs * np.minimum(sizes, 1), 0)
+
+
+def _as_dense(weights: Any) -> Scores:
+    """Some rows or columns of weights as an array of their own."""
+    return weights.toarray() if isinstance(weights, csr_array) else np.array(weights)
+
+
+def check_item_rows(item_rows: Any, item_count: int) -> ItemRows:
+    """Row numbers of items as an array; refuse anything else."""
+    rows = np.asarray(item_rows)
+    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+        raise DataError(f"item_rows: expected a list of row numbers, found {item_rows!r:.60}")
+    outside = rows[(rows < 0) | (rows >= item_count)]
+    if len(outside):
+        raise DataError(f"item_rows: expected rows from 0 to {item_count - 1}, found {outside[0]}")
+    return rows.astype(np.int64)
 
 
 def param(
@@ -931,6 +1073,17 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
     return type(model)(**copies | {own: clone(copies[own], **more) for own, more in inner.items()})
 
 
+def _remark_minima(schema: Schema) -> None:
+    """Tell that users and items below the minima of a fit enter by an update."""
+    minima = {"users": schema.min_user_interactions, "items": schema.min_item_interactions}
+    below = [
+        f"{what} with fewer than {least} interactions" for what, least in minima.items() if least
+    ]
+    if below:
+        text = "were left out at the fit; an update takes them as they are"
+        remark("minima", f"{' and '.join(below)} {text}")
+
+
 def _without_learned(value: Any) -> Any:
     """The value with an unfitted copy in place of every model in it."""
     if type(value) is tuple:
@@ -1031,8 +1184,8 @@ def check_histories(histories: csr_array, item_count: int) -> csr_array:
     rows = csr_array(histories)
     if rows.shape[1] != item_count:
         raise DataError(f"histories: expected {item_count} items, found {rows.shape[1]}")
-    check_entries(rows, "histories")
-    return rows if rows.dtype == np.float32 else rows.astype(np.float32)
+    stored: csr_array = without_zeros(check_entries(rows, "histories"))
+    return stored if stored.dtype == np.float32 else stored.astype(np.float32)
 
 
 def sparse_weight_bytes(items: int, weights: int) -> int:

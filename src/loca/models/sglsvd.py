@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,20 @@ from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
 from loca.models.recommender import (
+    ItemRows,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     learned,
     seed_param,
     supported_users,
     whole,
 )
+from loca.models.similarity import cosines
 from loca.progress import bar, say
 from loca.random_streams import stream
+from loca.remarks import remark
 
 _SETTLED = 0.01  # rounds end when fewer users than this share move, and the mean g changes by less
 _INITIAL_RANK = 32  # directions in which users differ before there are clusters
@@ -82,6 +86,7 @@ class SGLSVD(Recommender):
     """
 
     takes_new_items = False
+    similarity_kind: ClassVar[SimilarityKind] = "symmetric"
 
     clusters: int = whole(5)
     global_rank: int = whole(50, 0)
@@ -139,7 +144,8 @@ class SGLSVD(Recommender):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Leave the directions: a longer history, or that of a new user, is answered like any other."""
-        say("SGLSVD: its directions stay as they were fitted; longer histories are folded in")
+        text = "SGLSVD: its directions stay as they were fitted; longer histories are folded in"
+        remark("kept", text)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Directions of all users and of each cluster, the users' places among them, and small matrices whole."""
@@ -182,6 +188,15 @@ class SGLSVD(Recommender):
                 ) @ directions.T
             scores[start : start + USERS_PER_BLOCK] = block
         return scores
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Cosines of the items' directions: those of all users beside those of the clusters.
+
+        They are the weights ½ QQᵀ + ½ · mean of PPᵀ over the clusters, each scaled by the items' own two.
+        """
+        local = self.local_.reshape(len(self.local_), -1) / np.sqrt(np.float32(self.clusters))
+        directions = np.concatenate([self.shared_, local], axis=1)  # (items, all directions)
+        return cosines(torch.from_numpy(directions), item_rows)
 
     @property
     def bases_(self) -> SpectralBases:

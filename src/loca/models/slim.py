@@ -27,7 +27,8 @@ from loca.models.recommender import (
     sparse_weight_bytes,
     whole,
 )
-from loca.progress import bar, say
+from loca.progress import bar
+from loca.remarks import remark
 
 Numbers = npt.NDArray[np.float64]
 _BLOCK_ITEMS = 512  # items whose linear terms are made, and whose weights are found, at once
@@ -137,7 +138,10 @@ def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None
             progress.advance()
     unsolved = sum(not one.is_solved for one in solved)
     if unsolved:
-        say(f"SLIM: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps")
+        text = (
+            f"SLIM: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps"
+        )
+        remark("training", text)
     starts = np.cumsum([0] + [len(one.items) for one in solved])
     parts = (
         np.concatenate([one.weights for one in solved]),

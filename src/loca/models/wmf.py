@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import (
+    ItemRows,
     Recommender,
     Scores,
+    SimilarityKind,
     TrainingData,
     learned,
     learned_fact,
@@ -31,6 +33,7 @@ from loca.models.recommender import (
     whole,
     with_items,
 )
+from loca.models.similarity import cosines
 from loca.progress import bar, say
 
 
@@ -75,6 +78,8 @@ class WMF(Recommender):
     >>> items.tolist()
     [[1], [4]]
     """
+
+    similarity_kind: ClassVar[SimilarityKind] = "symmetric"
 
     factors: int = whole(256)
     confidence: float = positive(40.0)
@@ -180,6 +185,10 @@ class WMF(Recommender):
             Users × `factors`.
         """
         return np.asarray(self._fold_in(histories)[0].cpu().numpy())
+
+    def _similarities(self, item_rows: ItemRows) -> Scores:
+        """Cosines of the items' factors."""
+        return cosines(torch.from_numpy(np.array(self.item_factors_)), item_rows)
 
     def _fold_in(self, histories: csr_array) -> tuple[Tensor, als.Columns]:
         rows = als.check_values(self._check_histories(histories))

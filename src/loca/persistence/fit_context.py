@@ -31,6 +31,7 @@ from loca.persistence.checkpoint import (
 from loca.persistence.manifest import Kinds, fingerprint
 from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
+from loca.remarks import tell_remarks
 
 Learner = TypeVar("Learner")
 Data = Interactions | csr_array
@@ -210,6 +211,7 @@ class FitCache:
                 self._save(found, path)
         if hasattr(found, "train_data_"):
             found.train_data_ = train if isinstance(train, Interactions) else None
+        tell_remarks(getattr(found, "remarks_", ()))
         return found
 
     def _save(self, model: Any, path: Path) -> None:

@@ -219,6 +219,8 @@ def fingerprint(value: Any) -> str | None:
             else:
                 _add(digest, f"{array.dtype.str} {len(array)} ", array)
         digest.update(repr(value.recency).encode())
+        if value.weights is not None:
+            _add(digest, f"weights by {value.weighting} ", value.weights)
     elif isinstance(value, Split):
         parts = [value.train, value.train_and_validation]
         for held_out in (value.validation, value.test):

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
+from loca.data.schema import Schema
 from loca.errors import ModelFileError
 from loca.memory import available_bytes, readable_bytes
 from loca.persistence.arrays import (
@@ -48,6 +49,7 @@ from loca.persistence.manifest import (
     read_values,
     write_values,
 )
+from loca.remarks import KINDS, Remark, Remarks
 
 FORMAT, VERSION = "loca-model", 1
 # Arrays under this name are what a model has learned; others are inside its parameters and facts.
@@ -69,6 +71,7 @@ _MODEL = {
     "parts": dict,
     "arrays": (_FILE, NoneType),
 }
+_REMARK = {"kind": str, "text": str}
 _TRAIN_DATA = {
     "users": str,
     "items": str,
@@ -180,6 +183,7 @@ def _write_model(model: Any, new: NewFiles) -> None:
                 file.write(text)
         known["arrays"] = write_arrays_file("known", arrays)
         known["recency"] = None if train_data.recency is None else asdict(train_data.recency)
+        known["schema"] = train_data.schema.to_json()
     packages = ("loca", "numpy", "torch", "safetensors")
     written_by = {
         name: next((one.version for one in distributions(name=name)), "unknown")
@@ -188,6 +192,8 @@ def _write_model(model: Any, new: NewFiles) -> None:
     body = {"written_by": written_by, "files": dict(new.sizes), "known": known, "model": tree}
     if report := model.report() if hasattr(model, "report") else "":
         body["report"] = report
+    if remarks := getattr(model, "remarks_", ()):
+        body["remarks"] = [one.to_json() for one in remarks]
     data = sealed_json(FORMAT, VERSION, body)
     if len(data) > MAX_JSON:
         raise ModelFileError(
@@ -292,7 +298,20 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         with _blaming(folder / MANIFEST):
             check_types(manifest, {"report": str})
         model.report_ = manifest["report"]
+    if "remarks" in manifest:
+        with _blaming(folder / MANIFEST):
+            model.remarks_ = _read_remarks(manifest)
     return model
+
+
+def _read_remarks(manifest: Mapping[str, Any]) -> Remarks:
+    """Return what the fit remarked; kinds that are not known here are left out."""
+    check_types(manifest, {"remarks": list})
+    for one in manifest["remarks"]:
+        check_types(one, _REMARK)
+    return tuple(
+        Remark(one["kind"], one["text"]) for one in manifest["remarks"] if one["kind"] in KINDS
+    )
 
 
 def _array_files(model: Any) -> list[dict[str, Any]]:
@@ -363,7 +382,8 @@ def _dump_train_data(interactions: Interactions) -> tuple[dict[str, bytes], dict
         texts[what] = dump_json(
             {"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels}
         )
-    arrays = {name: getattr(interactions, name) for name in ("offsets", "item_rows", "times")}
+    names = ("offsets", "item_rows", "times", "weights")
+    arrays = {name: getattr(interactions, name) for name in names}
     return texts, {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -371,10 +391,12 @@ def _read_train_data(folder: Path, known: Mapping[str, Any]) -> Interactions:
     """The interactions again, equal in ids, order, times and recency; they check themselves as ever."""
     views = map_arrays(folder / known["arrays"]["file"])
     dtypes = {name: view.dtype.name for name, view in views.items() if name != "times"}
-    if dtypes != {"offsets": "int64", "item_rows": "int32"}:
-        raise ValueError(
-            f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}"
-        )
+    expected = {"offsets": "int64", "item_rows": "int32"}
+    if "weights" in views:
+        expected["weights"] = "float64"
+    if dtypes != expected:
+        problem = "expected offsets, item_rows, times and weights"
+        raise ValueError(f"known interactions: {problem}, found {dtypes!r:.100}")
     # They are used everywhere: they are read, however large.
     arrays = read_arrays(views, known["arrays"]["arrays"], verify=True)
     parts: dict[str, Any] = {
@@ -396,9 +418,11 @@ def _read_train_data(folder: Path, known: Mapping[str, Any]) -> Interactions:
         parts[what] = IdMap(
             numbers, written["what"], None if labels is None else np.array(labels, dtype=object)
         )
-    return Interactions(
-        **parts, recency=None if known["recency"] is None else read_recency(known["recency"])
-    )
+    if "schema" in known:  # not in the files of earlier versions
+        check_types(known, {"schema": dict})
+        parts["schema"] = Schema.from_json(known["schema"])
+    recency = None if known["recency"] is None else read_recency(known["recency"])
+    return Interactions(**parts, recency=recency)
 
 
 def read_recency(written: Mapping[str, Any]) -> Recency:

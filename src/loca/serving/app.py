@@ -406,7 +406,7 @@ class Service:
         return found
 
     async def similar(self, request: Request) -> Response:
-        """The items that go with one item."""
+        """The items that are most similar to one item."""
         given = self._query(request, "n", "model")
         version, n = self._version(given.get("model")), self._length(whole(given, "n", 10))
         items, item = version.known.items, request.path_params["item"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -153,18 +153,10 @@ class Client:
             for user, one in asks
         ]
         lists = [answer["items"] for answer in self._batches(bodies)]
-        names = _names(lists)
-        rows, scores = (
-            np.full((len(lists), n), -1, np.int32),
-            np.full((len(lists), n), -np.inf, np.float32),
-        )
-        for place, listed in enumerate(lists):
-            rows[place, : len(listed)] = names.rows(one["item"] for one in listed)
-            scores[place, : len(listed)] = [one["score"] for one in listed]
-        return Recommendations(_id_array(user for user, _ in asks), rows, scores, names)
+        return _as_recommendations([user for user, _ in asks], lists, n)
 
     def similar_items(self, items: Any, n: int = 10) -> Recommendations:
-        """Find what goes with each of some items.
+        """Find the items that are most similar to each of some items, as `Recommender.similar_items` does.
 
         Parameters
         ----------
@@ -176,11 +168,14 @@ class Client:
         Returns
         -------
         Recommendations
-            Its `users` are the given items.
+            Its `users` are the given items, its scores the similarities.
         """
-        given = [items] if isinstance(items, str | int | float | np.generic) else list(items)
-        found = self.recommend([[one] for one in given], n, recency=None)
-        return replace(found, users=_id_array(given))
+        n = check_list_length(n)
+        if isinstance(items, str | int | float | np.generic):
+            items = [items]
+        ids = _plain_ids("items", items)
+        answers = [self._get(f"v1/similar/{quote(str(item), safe='')}", n=n) for item in ids]
+        return _as_recommendations(ids, [answer["items"] for answer in answers], n)
 
     def explain(
         self, who: Any, item: Id | None = None, n: int = 5, *, recency: HistoryWeights = "model"
@@ -391,6 +386,19 @@ def _id_array(ids: Iterable[Any]) -> npt.NDArray[Any]:
     """Ids as an array of numbers, or of text as it is."""
     listed = list(ids)
     return np.array(listed, dtype=object if any(isinstance(one, str) for one in listed) else None)
+
+
+def _as_recommendations(
+    users: Sequence[Id], lists: Sequence[Sequence[Document]], n: int
+) -> Recommendations:
+    """The lists of a reply, one for each user, as arrays of n places."""
+    names = _names(lists)
+    rows = np.full((len(lists), n), -1, np.int32)
+    scores = np.full((len(lists), n), -np.inf, np.float32)
+    for place, listed in enumerate(lists):
+        rows[place, : len(listed)] = names.rows(one["item"] for one in listed)
+        scores[place, : len(listed)] = [one["score"] for one in listed]
+    return Recommendations(_id_array(users), rows, scores, names)
 
 
 def _names(document: Any) -> IdMap:

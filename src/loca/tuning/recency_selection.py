@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from loca.config.model_factory import describe_model
 from loca.data.interactions import Interactions
-from loca.data.recency import Recency
+from loca.data.recency import Recency, Unit
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import Scorer, measure
 from loca.models.recommender import Recommender, get_params
@@ -175,7 +175,8 @@ def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
         distinct = float(np.median(histories.moments()[ends - 1] + 1))
         # With fewer than three distinct times the ages would say no more than first and last do.
         if span > 0 and math.isfinite(span) and distinct >= 3:
-            in_time = [Recency(share * span, unit="time") for share in (1 / 8, 1 / 3, 1.0)]
+            unit: Unit = "seconds" if histories.time_unit == "seconds" else "time"
+            in_time = [Recency(share * span, unit=unit) for share in (1 / 8, 1 / 3, 1.0)]
     decays = [Recency.per_position(decay) for decay in (0.95, 0.9, 0.85, 0.8, 0.7, 0.5)]
     powers = [Recency(half_life, shape="power") for half_life in (1.0, 3.0, 10.0)]
     floored = [Recency.per_position(0.85, floor=floor) for floor in (0.05, 0.1)]

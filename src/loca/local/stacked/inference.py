@@ -18,7 +18,8 @@ from loca.local.local_models import LocalModels
 from loca.local.stacked.ops import multiplies_densely, padded
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import SparseRows, choose_device, float32_products, free_bytes
-from loca.models.recommender import check_histories
+from loca.models.recommender import ItemRows, Scores, check_histories
+from loca.models.similarity import cosines
 from loca.models.training import AutoencoderModel
 from loca.persistence.manifest import ModelState
 
@@ -114,6 +115,11 @@ class StackedNetworks(LocalModels):
                 weight.fill_(_FIRST_LOG_VARIANCE if weight.dim() == 1 else 0.0)
                 weight[..., : stored.shape[-1]] = stored
         return network
+
+    def similarities_of(self, number: int, item_rows: ItemRows) -> Scores:
+        """Cosines of the weights by which the last layer of one network makes the items' scores."""
+        table = self._weights_of(number)["output_table"].to(self.device, torch.float32)
+        return cosines(table, item_rows)
 
     def __len__(self) -> int:
         return len(self._in_training) or len(self.weights_["output_bias"])

@@ -1,0 +1,68 @@
+"""Interactions from whatever a caller has, and rows that come later than a fit, read by its rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scipy.sparse import issparse
+
+from loca.data.interactions import Interactions
+from loca.data.schema import Schema, no_ratings
+from loca.errors import DataError
+from loca.remarks import tell_remarks
+
+
+def is_table(data: Any) -> bool:
+    """Return whether data is a frame, of pandas, polars, arrow or another library."""
+    return hasattr(data, "columns") or hasattr(data, "column_names")
+
+
+def as_interactions(data: Any, name: str = "data") -> Interactions:
+    """Return interactions as they are, and a frame, a path or a sparse matrix as interactions."""
+    if isinstance(data, Interactions):
+        return data
+    if issparse(data):
+        return Interactions.from_matrix(data)
+    if is_table(data) or isinstance(data, str | Path):
+        # Reads with polars, which the rest does without.
+        from loca.data.readers import read_interactions
+
+        return read_interactions(data)
+    expected = "Interactions, a path, a data frame or a sparse matrix"
+    raise DataError(f"{name}: expected {expected}, found {type(data).__name__}")
+
+
+def read_later(source: Any, known: Interactions, name: str = "data") -> Interactions:
+    """Return rows that come later than known ones, read by their rules; Interactions are checked against these."""
+    if isinstance(source, Interactions):
+        check_later(source, known.schema)
+        return source
+    if issparse(source):
+        found = "a sparse matrix, which has no ids"
+        raise DataError(f"{name}: expected Interactions, a path or a data frame, found {found}")
+    if is_table(source) or isinstance(source, str | Path):
+        from loca.data.readers import read_interactions
+
+        return read_interactions(source, like=known)
+    expected = "Interactions, a path or a data frame"
+    raise DataError(f"{name}: expected {expected}, found {type(source).__name__}")
+
+
+def check_later(later: Interactions, known: Schema) -> None:
+    """Refuse interactions that were read by other rules than known ones, where that changes an answer."""
+    found = later.schema
+    if known.min_rating is not None and found.min_rating != known.min_rating:
+        if found.has_ratings:
+            read = "all" if found.min_rating is None else f"those of at least {found.min_rating:g}"
+            raise DataError(
+                f"ratings: the model was fitted on those of at least {known.min_rating:g}, and here "
+                f"are {read}; read them with min_rating={known.min_rating:g}, or give the table itself"
+            )
+        tell_remarks([no_ratings("these interactions", known)])
+    if known.weighting is not None and found.weighting != known.weighting:
+        read = "without" if found.weighting is None else f"with weight={str(found.weighting)!r}"
+        raise DataError(
+            f"weights: the model was fitted with weight={str(known.weighting)!r}, and these rows were "
+            f"read {read}; read them with the same, or give the table itself"
+        )
