@@ -209,6 +209,16 @@ def test_one_item_is_asked_for_by_its_id_or_in_a_list() -> None:
     assert alone.to_polars().columns[:3] == ["user", "item", "score"]
 
 
+def test_an_item_is_asked_for_by_its_title_too() -> None:
+    model = fitted("ease")
+    title = TRAIN.items.label(3)
+    assert (
+        model.similar_items(title, 4).items.tolist() == model.similar_items("i03", 4).items.tolist()
+    )
+    with pytest.raises(ConfigError, match="similar_items: unknown argument 'count'"):
+        model.similar_items(title, count=4)  # type: ignore[call-arg]
+
+
 def test_items_of_a_bare_matrix_are_named_by_their_rows() -> None:
     model = EASE(l2=1.0).fit(random_matrix(0))
     found = model.similar_items(4, 3)

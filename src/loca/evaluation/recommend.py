@@ -400,6 +400,7 @@ def _candidate_rows(
     }
 
 
+@keeps_remarks
 def similar_items(model: Any, items: Any, n: int = 10) -> Recommendations:
     """Find the items that are most similar to each of some items, by the model's own `similarities`.
 

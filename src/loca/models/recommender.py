@@ -615,6 +615,7 @@ class Recommender(BaseEstimator):
             recency=recency,
         )
 
+    @check_arguments
     def similar_items(self, items: Any, n: int = 10) -> Recommendations:
         """Find the items that are most similar to each of some items, by `similarities`.
 
