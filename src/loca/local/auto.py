@@ -191,13 +191,13 @@ class Auto(Recommender):
         if self.trials is not None and self.seconds is not None:
             remark(
                 "trials-decide",
-                f"auto: {self.trials} trials and {self.seconds:g} seconds were given; the trials "
+                f"auto: trials={self.trials} and seconds={self.seconds:g} were given; the trials "
                 "alone count, and the search takes as long as they take",
             )
         seconds = DEFAULT_SECONDS if self.seconds is None else self.seconds
         search = Search(data, validation, seconds, self.trials, self.seed)
-        limit = f"for {seconds:g} s" if self.trials is None else f"in {self.trials} trials at most"
-        say(f"auto: models are tried {limit}; blending them takes a little longer")
+        limit = f"{seconds:g} s" if self.trials is None else f"number of trials {self.trials}"
+        say(f"auto: {limit} to try models in; blending them takes a little longer")
         started = time.perf_counter()
         parts = self._fit_linear(search) | self._fit_networks(search)
         if not parts:
@@ -274,7 +274,7 @@ class Auto(Recommender):
             # Early stopping ends a training so many epochs after the best one, or later.
             was_cut_short = fitted(model.epochs_, model) + network.patience > plan.epochs
             if was_cut_short and plan.epochs < network.epochs:
-                search.leave_out(f"more than {plan.epochs} epochs of a network")
+                search.leave_out(f"epochs of a network from {plan.epochs + 1} on")
         return ensembles
 
     def score(self, histories: csr_array) -> Scores:
