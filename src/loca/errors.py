@@ -20,6 +20,10 @@ class DataError(LocaError):
     """The interactions, or what is requested of them, are not what was expected."""
 
 
+class NothingLeftError(DataError):
+    """Filters left no interaction."""
+
+
 class ConfigError(LocaError):
     """A parameter has an unknown name or an impossible value."""
 

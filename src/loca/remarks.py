@@ -165,6 +165,16 @@ def tell_remarks(remarks: Iterable[Remark]) -> None:
             heard_by.listener(one)
 
 
+@contextmanager
+def muted_remarks() -> Iterator[None]:
+    """Tell nobody of the remarks that are made inside, such as those of a model that is only tried."""
+    token = _collectors.set((Collector(lambda one: None),))
+    try:
+        yield
+    finally:
+        _collectors.reset(token)
+
+
 def told_remarks() -> Remarks:
     """Return what the innermost listener has heard so far."""
     collectors = _collectors.get()

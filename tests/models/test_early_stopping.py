@@ -16,6 +16,7 @@ from loca.models.early_stopping import BestWeights, train_epochs
 from loca.models.mult_vae import MultDAE
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
+from loca.remarks import collect_remarks
 from loca.tuning.model_selection import select
 
 
@@ -114,12 +115,10 @@ def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
         ([0.3, *[0.2] * 20], ""),
     ],
 )
-def test_a_training_that_its_limit_of_epochs_ends_says_so(
-    scores: list[float], ending: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO", logger="loca"):
+def test_a_training_that_its_limit_of_epochs_ends_says_so(scores: list[float], ending: str) -> None:
+    with collect_remarks(lambda one: None) as collected:
         ScriptedScores(scores).stopped(10)
-    assert caplog.messages == ([f"scripted: {ending}"] if ending else [])
+    assert [str(one) for one in collected.remarks] == ([f"scripted {ending}"] if ending else [])
 
 
 def test_the_report_of_a_network_of_a_local_model_and_of_an_ensemble_names_the_limit(

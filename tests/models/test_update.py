@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
@@ -80,11 +79,15 @@ def test_an_update_in_closed_form_is_the_fit_of_everything(
     updated = CLOSED[name]().fit(planted_split.train).update(first).update(second)
     assert updated.train_data_ is not None
     everything = planted_split.train.merged(first).merged(second)
+    if updated.updates_by_refit:
+        everything = everything.sorted_by_id()
     refitted = CLOSED[name]().fit(everything)
     np.testing.assert_array_equal(updated.train_data_.item_rows, everything.item_rows)
-    np.testing.assert_allclose(scores_of(updated), scores_of(refitted), rtol=1e-5, atol=1e-6)
+    # Models of models update their parts, whose sums may round otherwise.
+    error = 0 if updated.updates_by_refit else 1e-5
+    np.testing.assert_allclose(scores_of(updated), scores_of(refitted), rtol=error, atol=error / 10)
     at_once = CLOSED[name]().fit(planted_split.train).update(first.merged(second))
-    np.testing.assert_allclose(scores_of(updated), scores_of(at_once), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores_of(updated), scores_of(at_once), rtol=error, atol=error / 10)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +122,16 @@ def test_a_new_item_is_recommended_to_who_has_what_its_users_have(
 
 @pytest.mark.parametrize("name", ITEMS_STAY)
 def test_a_model_that_takes_no_new_items_says_what_it_leaves_out(
-    name: str, planted_split: Split, caplog: pytest.LogCaptureFixture
+    name: str, planted_split: Split
 ) -> None:
     model = ITEMS_STAY[name]().fit(planted_split.train, validation=planted_split.validation)
     frame = pl.DataFrame({"user": ["n1", "n1", "n2"], "item": ["i01", "i99", "i99"]})
-    with caplog.at_level(logging.INFO, "loca"):
+    with pytest.warns(loca.LocaWarning):
         model.update(frame, epochs=1)
-    assert (
-        f"interactions left out: 2, with items that this {type(model).__name__} does not know"
-        in caplog.text
-    )
-    assert "they count as newer than all known ones" in caplog.text
+    told = {one.kind: one.text for one in model.remarks_}
+    left_out = f"2 interactions left out, with items that this {type(model).__name__} does not know"
+    assert told["items-left-out"].startswith(left_out)
+    assert "they count as newer than all known ones" in told["no-times"]
     assert model.train_data_ is not None
     assert (model.count_items(), model.train_data_.n_users) == (60, 401)  # n2 has nothing else
     with pytest.raises(
@@ -204,7 +206,8 @@ def test_as_many_weights_stay_as_validation_chose(
     chosen = model.keep_
     model.update(later[1])
     assert (model.keep, model.keep_) == ("auto", chosen)
-    refitted = loca.EASE(l2=20.0, keep=chosen).fit(planted_split.train.merged(later[1]))
+    everything = planted_split.train.merged(later[1]).sorted_by_id()
+    refitted = loca.EASE(l2=20.0, keep=chosen).fit(everything)
     np.testing.assert_allclose(scores_of(model), scores_of(refitted), rtol=1e-5, atol=1e-6)
 
 
@@ -249,13 +252,10 @@ def test_an_update_that_fails_leaves_the_model_as_it_was(planted_split: Split) -
         (
             csr_array(np.eye(60)),
             DataError,
-            "expected Interactions or a data frame, found a sparse matrix",
+            "update: expected Interactions, a path or a data frame, found a sparse matrix",
         ),
-        (
-            "new.csv",
-            DataError,
-            "expected Interactions or a data frame, found 'new.csv'; read_interactions makes some",
-        ),
+        ("new.csv", DataError, "new.csv: there is no such file"),
+        ([1], DataError, "update: expected Interactions, a path or a data frame, found list"),
         (pl.DataFrame({"user": ["u000"]}), DataError, "item"),
     ],
 )
@@ -283,17 +283,3 @@ def test_models_without_data_to_add_to_are_refused_with_what_to_do(planted_split
         DataError, match=r"update: expected at least one new interaction, found none$"
     ):
         loca.EASE().fit(planted_split.train).update(nothing)
-
-
-def test_an_update_says_how_many_of_its_interactions_are_known_already(
-    later: tuple[Interactions, Interactions], planted_split: Split, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = loca.EASE(l2=20.0).fit(planted_split.train)
-    with caplog.at_level(logging.INFO, "loca"):
-        model.update(later[0])
-        assert "known already" not in caplog.text
-        model.update(later[0])
-    assert (
-        f"known already: {len(later[0]):,} of the new interactions; they stay as repeats"
-        in caplog.text
-    )

@@ -215,7 +215,7 @@ def compare_models(
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
     --set wins over the options (compare.models over --models too), the options win over the file.
     """
-    from loca.data.splits import leave_last_out, split_from
+    from loca.data.splits import leave_last_out, plain_lines, split_from
     from loca.experiments.comparison import compare
     from loca.experiments.report import check_file, settings_file, write_tables
     from loca.experiments.runs import RunStore
@@ -279,7 +279,7 @@ def compare_models(
         split = split_from(request.read(), test, validation=chosen_on)
     else:
         split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
-    output.notes(split.report)
+    output.notes(plain_lines(split.report, split.remarks))
     shared = ("protocol", "refit", "at", "control", "seed", "space", "processes", "same_epochs")
     comparison = compare(
         request.models if plan is None else plan.templates,
@@ -316,5 +316,5 @@ def show(comparison: Comparison, output: Output) -> None:
     output.draw(models)
     if comparison.differences:
         output.draw(differences)
-    for lines in comparison.remarks():
+    for lines in comparison.footnotes():
         print("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -76,4 +77,5 @@ def evaluate_model(
     }
     document: dict[str, Any] = {"model": str(folder), "data": source, **found.to_json()}
     document |= {"targets": len(held_out.targets), "left_out": left_out, "report": list(report)}
-    output.answer("\n".join([*report, str(found)]), document)
+    # What was remarked stands beside the answer, and in the report.
+    output.answer("\n".join([*report, str(replace(found, remarks=()))]), document)

@@ -163,12 +163,12 @@ def fit(
     from loca.cluster.storage import remove_jobs
     from loca.config.model_factory import describe_model
     from loca.config.settings import Given
-    from loca.data.recency import parse_age
     from loca.local.loca import Loca
     from loca.models.devices import choose_device
     from loca.persistence.checkpoint import check_start
     from loca.persistence.fit_context import checkpoint_in
     from loca.persistence.manifest import fingerprint, stored_params
+    from loca.search_space import read_seconds
     from loca.tuning.model_selection import fit as fit_model
     from loca.tuning.recency_selection import recency_json
 
@@ -179,12 +179,9 @@ def fit(
         if model != "auto":
             option = "--budget" if budget is not None else "--trials"
             raise ConfigError(f"{option}: is for --model auto, found --model {model}")
-        age = None if budget is None else parse_age(budget)
-        if budget is not None and age is None:
-            raise ConfigError(
-                f"--budget: expected a time such as 600, 20min or 2h, found {budget!r}"
-            )
-        sections["auto"] = {"seconds": None if age is None else age[0], "trials": trials}
+        with options.naming("--budget"):
+            seconds = None if budget is None else read_seconds(budget)
+        sections["auto"] = {"seconds": seconds, "trials": trials}
     request = options.check_request("fit", FitOptions, source, reading, settings, **sections)
     if "test" in Given(assignments=settings.assignments or ()).section("split"):
         raise ConfigError(
@@ -256,7 +253,8 @@ def fit(
         if "seed" not in key and key != "model" and not key.startswith("chosen.")
     ]
     lines = [f"{name} saved to {out}: {', '.join(f'{key} {parameters[key]}' for key in shown)}"]
-    lines += found.shown()[1:]
+    # What was remarked stands beside the answer.
+    lines += replace(found, remarks=()).shown()[1:]
     locality = found.model.locality_ if isinstance(found.model, Loca) else None
     lines += [] if locality is None else [str(locality)]
     document = {
@@ -303,11 +301,14 @@ def update(
     LLORMA, sGLSVD and what is made of them leave such interactions out. Settings, communities and the weights of a
     blend stay: fit again from time to time.
 
+    The new rows are read by the rules of the fit: its minimum rating, event weights, unit of times and rule for
+    repeats are stored with the model.
+
     Examples:
 
       loca update films.loca new.csv
 
-      loca update films.loca new.csv --time-column when --min-rating 4 --out films-today.loca
+      loca update films.loca new.csv --time-column when --out films-today.loca
     """
     from loca.config.options import read_data
     from loca.persistence.atomic_write import MANIFEST, read_plain
@@ -325,6 +326,7 @@ def update(
         )
     how.check_later(known.schema)
     new = options.noted(read_data(source, how, like=known.schema))
+    entering = known.entering(new, new_items=model.takes_new_items)
     model.update(new, epochs=epochs)
     if out == folder and read_plain(folder / MANIFEST) != manifest:
         raise ModelFileError(
@@ -337,23 +339,29 @@ def update(
         for one in (known, now)
     )
     added = {what: after[what] - before[what] for what in after}
-    left_out = len(new) - added["interactions"]
+    left_out = len(new) - len(entering)
+    repeated = len(known) + len(entering) - len(now)
     lines = [f"{type(model).__name__} saved to {out} after {seconds:.1f} s"]
-    lines += [f"new: {', '.join(f'{what} {count:,}' for what, count in added.items())}"]
-    lines += [f"left out: interactions {left_out:,}, with items that only a fit takes in"] * bool(
-        left_out
-    )
-    lines += [
-        f"now: {', '.join(f'{what} {count:,}' for what, count in after.items())}; settings stay as they were"
-    ]
+    lines.append(f"new: {_counted(added)}")
+    if repeated:
+        lines.append(f"known already: interactions {repeated:,}; they count at their newest time")
+    if left_out:
+        lines.append(f"left out: interactions {left_out:,}, with items that only a fit takes in")
+    lines.append(f"now: {_counted(after)}; settings stay as they were")
     document = {
         "model": type(model).__name__,
         "folder": str(out),
         "new": added,
+        "known_already": repeated,
         "left_out": left_out,
         "now": after,
+        "seconds": seconds,
     }
-    output.answer("\n".join(lines), {**document, "seconds": seconds})
+    output.answer("\n".join(lines), document)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{what} {count:,}" for what, count in counts.items())
 
 
 def check_folder(folder: Path) -> Path:

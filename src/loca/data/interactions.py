@@ -681,8 +681,8 @@ class Interactions(Tabular):
             return
         kinds = {self.times.dtype.kind, new.times.dtype.kind}
         if "M" in kinds and len(kinds) > 1:
-            known, found = self.times.dtype, new.times.dtype
-            raise DataError(f"times: expected {known}, as the known ones are, found {found}")
+            expected = f"expected {self.times.dtype}, as the known ones are"
+            raise DataError(f"times: {expected}, found {new.times.dtype}")
         if new.time_unit == self.time_unit:
             return
         known, found = (

@@ -28,8 +28,9 @@ from loca.data.recency import Recency
 from loca.data.schema import Schema, no_ratings
 from loca.data.times import SourceUnit, as_seconds, find_unit, look_mixed
 from loca.data.weighting import Weighting
-from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
+from loca.errors import ConfigError, DataError, NothingLeftError, check_arguments, did_you_mean
 from loca.remarks import Remark, collect_remarks, remark, tell_remarks
+from loca.text_table import many
 
 PARQUET_MARK = b"PAR1"
 # What polars raises on a damaged file.
@@ -316,6 +317,7 @@ class TableRead:
     columns: tables.ColumnChoice
     ratings: Ratings | None
     is_later: bool = False
+    low_rows: int = 0  # rows below the minimum rating of a fit
 
     def lines(self, min_rating: float | None) -> list[tuple[str, str]]:
         """What a person reads: name and value, one pair per line."""
@@ -344,6 +346,10 @@ class TableRead:
         if self.is_later:
             if schema.min_rating is not None and "rating" not in self.columns.taken:
                 found.append(no_ratings(self.name, schema))
+            if self.low_rows:
+                text = f"with a rating below {schema.min_rating:g} left out, as at the fit"
+                rows = many(self.low_rows, "row")
+                found.append(Remark("ratings-left-out", f"{self.name}: {rows} {text}"))
             return found
         if self.has_low_likes(schema):
             found.append(self._low_ratings())
@@ -418,7 +424,10 @@ def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRe
         else:
             table, choice = _read_frame(source, request)
         ratings = Ratings.of(table["rating"]) if "rating" in table.columns else None
-        read = TableRead(name, choice, ratings, request.is_later)
+        low = 0
+        if schema.min_rating is not None and "rating" in table.columns:
+            low = int((table["rating"] < schema.min_rating).sum())
+        read = TableRead(name, choice, ratings, request.is_later, low)
         columns = dict(choice.taken)
         schema = replace(schema, columns=tuple(columns.items()))
         if schema.weighting is not None:
@@ -525,7 +534,7 @@ def keep_active(
             left = left.where(counts[rows] >= minima[what])
             if len(left) == 0:
                 found = f"but the most that any {what} has is {counts.max(initial=0)}"
-                raise DataError(
+                raise NothingLeftError(
                     f"{_NOBODY}: at least {minima[what]} interactions per {what}, {found}"
                 )
     left = left if left.counts().all() else left.of_users(left.counts() > 0)
@@ -536,7 +545,7 @@ def keep_active(
 def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_]:
     is_rated = np.asarray(ratings >= minimum)
     if not is_rated.any():
-        raise DataError(
+        raise NothingLeftError(
             f"{_NOBODY}: ratings of at least {minimum:g}, but the highest is {ratings.max()}"
         )
     return is_rated
@@ -571,7 +580,7 @@ def _number(table: pl.DataFrame, schema: Schema, name: str) -> Interactions:
     if weights is not None:
         is_row &= weights > 0
         if not is_row.any():
-            raise DataError(f"{_NOBODY}: all rows have the weight 0")
+            raise NothingLeftError(f"{_NOBODY}: all rows have the weight 0")
     return Interactions.from_events(
         maps[0],
         maps[1],

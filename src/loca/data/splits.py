@@ -571,10 +571,12 @@ def plain_lines(report: Iterable[str], remarks: Remarks) -> list[str]:
     return [line for line in report if line not in told]
 
 
-def _note(lines: list[str], kind: str, line: str) -> None:
-    """Add a line to a report and tell it as a remark."""
+def _note(lines: list[str], kind: str, what: str, line: str) -> None:
+    """Add a line about a part of a split to a report; what concerns the figures on test is told as a remark."""
+    line = f"{what}: {line}"
     lines.append(line)
-    remark(kind, line)
+    if what == "test":
+        remark(kind, line)
 
 
 def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldOut, Report]:
@@ -593,12 +595,12 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
     if unknown_rows := len(later) - len(targets):
         count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
         rows_of = many(unknown_rows, "interaction")
-        text = f"{what}: {many(count, 'item')} unknown, left out ({rows_of})"
-        _note(lines, "items-left-out", text)
+        text = f"{many(count, 'item')} unknown, left out ({rows_of})"
+        _note(lines, "items-left-out", what, text)
     if newcomers := int((~has_history).sum()):
         lost = many(int(targets.counts()[~has_history].sum()), "interaction")
-        text = f"{what}: {many(newcomers, 'user')} without a history, left out ({lost})"
-        _note(lines, "users-left-out", text)
+        text = f"{many(newcomers, 'user')} without a history, left out ({lost})"
+        _note(lines, "users-left-out", what, text)
     return held_out, (*lines, *_about_targets(held_out, known, what))
 
 
@@ -676,8 +678,8 @@ def _later(
     lines = [f"{what}: from {moment} on, {_size(held_out.targets)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = f"left out ({len(later) - len(held_out.targets):,} interactions)"
-        text = f"{what}: {many(newcomers, 'user')} with nothing before {moment} {lost}"
-        _note(lines, "users-left-out", text)
+        text = f"{many(newcomers, 'user')} with nothing before {moment} {lost}"
+        _note(lines, "users-left-out", what, text)
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
@@ -698,12 +700,12 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
     lines: list[str] = []
     if seen:
         text = "of the targets already in their user's history, so that no list can name them"
-        _note(lines, "targets-seen", f"{what}: {seen:,} {text}")
+        _note(lines, "targets-seen", what, f"{seen:,} {text}")
     if unknown:
         text = (
             "of the targets with items that nobody has in training, so that no model can know them"
         )
-        _note(lines, "targets-unknown", f"{what}: {unknown:,} {text}")
+        _note(lines, "targets-unknown", what, f"{unknown:,} {text}")
     return lines
 
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loca.config.model_factory import with_kernels
-from loca.data.splits import Split
+from loca.config.model_factory import build_models, expand_names, with_kernels
+from loca.data.interactions import Interactions
+from loca.data.later import is_table
+from loca.data.splits import Split, leave_last_out
 from loca.data.statistics import warn_of_file_order
-from loca.errors import ConfigError, LocaError, check_kind, did_you_mean
+from loca.errors import ConfigError, DataError, LocaError, check_arguments, did_you_mean
 from loca.evaluation.metrics import Values, check_lengths
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
@@ -23,6 +25,7 @@ from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import fingerprint
 from loca.progress import say
 from loca.registry import RECORDS, SpaceName
+from loca.remarks import keeps_remarks
 from loca.search_space import Budget, SpaceConstraints
 from loca.tuning.model_selection import (
     EvaluationProtocol,
@@ -38,9 +41,11 @@ Candidates = Recommender | Sequence[Recommender]
 _OF_MANY = ("local", "ensemble")
 
 
+@check_arguments
+@keeps_remarks
 def compare(
-    models: Mapping[str, Candidates] | Sequence[Recommender],
-    split: Split,
+    models: Mapping[str, Candidates | str] | Sequence[Recommender | str],
+    split: Any,
     *,
     protocol: ProtocolName = "clean",
     refit: bool = True,
@@ -49,7 +54,7 @@ def compare(
     control: str | None = None,
     keep: Collection[str] = (),
     seed: int = 0,
-    budget: Budget | None = None,
+    budget: Budget | str | float | None = None,
     space: SpaceName = "wide",
     narrowed: Mapping[str, SpaceConstraints] | None = None,
     processes: int = 1,
@@ -66,11 +71,12 @@ def compare(
 
     Parameters
     ----------
-    models : mapping of str to Recommender or sequence of Recommender, or sequence of Recommender
-        Unfitted models by name, each with one candidate or several to select from; models without names are named by
-        their classes.
-    split : Split
-        With a validation part where something is selected.
+    models : mapping of str to Recommender or sequence of Recommender, or sequence of Recommender or str
+        Unfitted models by name, each with one candidate or several to select from; or names such as `"item-knn"`.
+        Models without names are called as Python writes them.
+    split : Split, Interactions, data frame or path
+        With a validation part where something is selected. Of anything but a Split the last 5 items of each user are
+        test, and the 2 before them validation.
     protocol : {"clean", "paper"}, default "clean"
         `"clean"` selects on validation; `"paper"` selects on test, as the paper's program does, and is not a result.
     refit : bool, default True
@@ -86,7 +92,7 @@ def compare(
         The names of the fitted models to return; the others are let go once evaluated.
     seed : int, default 0
         Seed of bootstrap intervals and of tuning.
-    budget : Budget or None, default None
+    budget : Budget, str, float or None, default None
         Tune every model under this budget first; a local model and an ensemble begin with what their base's study
         chose.
     space : {"wide", "paper"}, default "wide"
@@ -125,16 +131,10 @@ def compare(
     >>> found.difference("ease", "popular").paired.user_count
     60
     """
-    check_kind("split", split, Split, "leave_last_out makes one")
-    how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
-    candidates: dict[str, list[Recommender]] = {}
-    if isinstance(models, Mapping):
-        candidates = {name: as_candidates(one, f"models: {name}") for name, one in models.items()}
-    for model in () if isinstance(models, Mapping) else as_candidates(models, "models"):
-        name, base = type(model).__name__, get_params(model).get("base")
-        name = name if base is None else f"{name}({type(base).__name__})"
-        same = sum(one == name or one.startswith(f"{name} ") for one in candidates)
-        candidates[f"{name} {same + 1}" if same else name] = [model]
+    split = _as_split(split, protocol)
+    tuned = Budget.of(budget)
+    how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, tuned, space)
+    candidates = _named_candidates(models, seed)
     if protocol == "paper":  # without validation to choose communities on
         candidates = {
             name: [with_kernels(one) for one in some] for name, some in candidates.items()
@@ -190,7 +190,59 @@ def compare(
     values = {name: one.evaluation.values[metric] for name, one in everything.items()}
     pairs = pairs_to_compare(firsts, control, {one.repeats: name for name, one in longer.items()})
     reached = tuple(everything.values()), _differences(pairs, values, seed), fitted
-    return Comparison(protocol, refit, metric, control, *reached, budget, space, failed)
+    return Comparison(
+        protocol, refit, metric, control, *reached, tuned, space, failed, split.remarks
+    )
+
+
+def _as_split(given: Any, protocol: ProtocolName) -> Split:
+    """Return a split as it is, and hold out each user's last items of anything else."""
+    if isinstance(given, Split):
+        return given
+    if isinstance(given, Interactions | str | Path) or is_table(given):
+        return leave_last_out(given, test=5, validation=0 if protocol == "paper" else 2)
+    expected = "a Split, as leave_last_out makes one, Interactions, a data frame or a path"
+    raise DataError(f"split: expected {expected}, found {type(given).__name__}")
+
+
+def _named_candidates(models: Any, seed: int) -> dict[str, list[Recommender]]:
+    """Return the candidates of each model by its name; models are made of the names of the registry."""
+    if isinstance(models, str):
+        models = [models]
+    if isinstance(models, Mapping):
+        return {
+            name: build_models(expand_names([one]), {}, seed)[one]
+            if isinstance(one, str)
+            else as_candidates(one, f"models: {name}")
+            for name, one in models.items()
+        }
+    listed = [models] if isinstance(models, Recommender) else list(models)
+    unnamed = as_candidates([one for one in listed if not isinstance(one, str)], "models")
+    names = iter(_names_of(unnamed))
+    candidates: dict[str, list[Recommender]] = {}
+    for one in listed:
+        if isinstance(one, str):
+            candidates |= build_models(expand_names([one]), {}, seed)
+        else:
+            candidates[next(names)] = [one]
+    return candidates
+
+
+def _names_of(models: Sequence[Recommender]) -> list[str]:
+    """Return a name for each model: its class, with the parameters where several are of one class."""
+    classes = [_class_name(one) for one in models]
+    names: list[str] = []
+    for model, name in zip(models, classes, strict=True):
+        written = " ".join(str(model).split()) if classes.count(name) > 1 else name
+        same = sum(one == written or one.startswith(f"{written} ") for one in names)
+        names.append(f"{written} {same + 1}" if same else written)
+    return names
+
+
+def _class_name(model: Recommender) -> str:
+    base = get_params(model).get("base")
+    name = type(model).__name__
+    return name if base is None else f"{name}({type(base).__name__})"
 
 
 def pairs_to_compare(

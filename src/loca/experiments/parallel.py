@@ -17,6 +17,7 @@ from loca.experiments.runs import ComparedModel, Run, RunStore
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import FitContext
 from loca.progress import bar, say
+from loca.remarks import collect_remarks, tell_remarks
 from loca.tuning.workers import Worker, WorkerDied, threads_for
 
 Done = dict[str, ComparedModel]
@@ -129,6 +130,8 @@ def execute_parallel(
                             running.pop(name).end()
                             say(f"{name}: {message}; it is begun anew")
                             continue
+                    if kind == "remarked":
+                        tell_remarks([message])
                     if kind == "said":
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
                     if kind not in ("done", "failed"):
@@ -159,7 +162,9 @@ def _work(
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
-        line.send(("done", execute(run, split, store)[0]))
+        with collect_remarks(lambda one: line.send(("remarked", one))):
+            outcome = execute(run, split, store)[0]
+        line.send(("done", outcome))
     except Exception as error:
         reason = " ".join(str(error).split())
         if not isinstance(error, LocaError):

@@ -18,6 +18,7 @@ from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import write_whole
 from loca.registry import MODELS, SpaceName
+from loca.remarks import Remarks, shown_remarks
 from loca.search_space import Budget
 from loca.text_table import Tabular, TextTable, csv_text, finite
 from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
@@ -93,6 +94,8 @@ class Comparison(Tabular):
         The search space in which it was tuned.
     failed : mapping of str to str, default {}
         Why other models have no place in the tables.
+    remarks : tuple of Remark, default ()
+        What changes the meaning of the figures.
 
     Examples
     --------
@@ -118,6 +121,7 @@ class Comparison(Tabular):
     budget: Budget | None = None
     space: SpaceName = "wide"
     failed: Mapping[str, str] = field(default_factory=dict)
+    remarks: Remarks = ()
 
     def of(self, name: str) -> ComparedModel:
         """Return what one model reached.
@@ -229,7 +233,7 @@ class Comparison(Tabular):
         compared = TextTable((f"difference in {metric}", *figures_of), tuple(differences))
         return TextTable(header, tuple(models)), compared
 
-    def remarks(self) -> list[list[str]]:
+    def footnotes(self) -> list[list[str]]:
         """Return lines below the tables, in groups: what differences mean, or why there are none; choices; failures."""
         meanings, choices = [*self._too_few_users(), *self._meanings()], []
         for one in self.measured:
@@ -248,7 +252,8 @@ class Comparison(Tabular):
                 else [f"{one.name} chose recency: {one.selected.recency}"]
             )
         failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
-        return [lines for lines in (meanings, choices, failures) if lines]
+        notes = shown_remarks(self.remarks)
+        return [lines for lines in (meanings, choices, failures, notes) if lines]
 
     def _dealt(self) -> list[str]:
         """The names of the dealt controls."""
@@ -294,7 +299,7 @@ class Comparison(Tabular):
             models,
             *(("", differences) if self.differences else ()),
         ]
-        return [*lines, *(line for group in self.remarks() for line in ("", *group))]
+        return [*lines, *(line for group in self.footnotes() for line in ("", *group))]
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return every metric of every model as a table.
@@ -337,7 +342,7 @@ class Comparison(Tabular):
         models, differences = self.tables()
         parts = [*self.heading.split("\n"), models.markdown()]
         parts += [differences.markdown()] if self.differences else []
-        parts += [f"- {line}" for lines in self.remarks() for line in lines]
+        parts += [f"- {line}" for lines in self.footnotes() for line in lines]
         settings = []
         for one in self.measured:
             own = {

@@ -136,7 +136,7 @@ class BaseEstimator(Readable):
                 check_param(one.name, value, expected, is_valid)
 
     def __repr__(self) -> str:
-        return "\n".join([_written(self), *shown_remarks(self.remarks_)])
+        return "\n".join([written(self), *shown_remarks(self.remarks_)])
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse a parameter that the class does not have, and name the nearest."""
@@ -154,12 +154,12 @@ class BaseEstimator(Readable):
             return [repr(self)]
         notes = shown_remarks(self.remarks_)
         if (data := self.train_data_) is None:
-            return [_written(self), "fitted", *notes]
+            return [written(self), "fitted", *notes]
         sizes = f"{data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions"
-        return [_written(self), f"fitted on {sizes}", *notes]
+        return [written(self), f"fitted on {sizes}", *notes]
 
     def _repr_html_(self) -> str:
-        rows = tuple((name, _written(value)) for name, value in get_params(self).items())
+        rows = tuple((name, written(value)) for name, value in get_params(self).items())
         table = TextTable(("", ""), rows, names=2).html()
         return f"{html_text(self.shown())}\n<details><summary>parameters</summary>\n{table}\n</details>"
 
@@ -1092,7 +1092,7 @@ def _without_learned(value: Any) -> Any:
     return clone(value) if is_model(value) else value
 
 
-def _written(value: Any, depth: int = 0) -> str:
+def written(value: Any, depth: int = 0) -> str:
     """A parameter as Python writes it, on several lines where one would be too long.
 
     An array is written by its shape, and what is long by … : a model inside of a model inside of a model, and a tuple.
@@ -1102,13 +1102,13 @@ def _written(value: Any, depth: int = 0) -> str:
     if isinstance(value, BaseEstimator):
         defaults = inspect.signature(type(value)).parameters
         params = (
-            (name, _written(one, depth + 1), defaults[name].default)
+            (name, written(one, depth + 1), defaults[name].default)
             for name, one in get_params(value).items()
         )
-        parts = [f"{name}={text}" for name, text, default in params if text != _written(default)]
+        parts = [f"{name}={text}" for name, text, default in params if text != written(default)]
         begin, end = f"{type(value).__name__}(", ")"
     elif type(value) is tuple and len(value) > 1:
-        parts, begin, end = [_written(one, depth) for one in value], "(", ")"
+        parts, begin, end = [written(one, depth) for one in value], "(", ")"
     else:
         return repr(value)
     text = f"{begin}{', '.join(parts)}{end}"

@@ -10,16 +10,18 @@ from typing import Any, Literal, cast, get_args
 from loca.config.model_factory import build_models, expand_names, what_differs
 from loca.config.options import RecencyRequest
 from loca.data.interactions import Interactions
+from loca.data.later import as_interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_last
 from loca.data.statistics import warn_of_file_order
-from loca.errors import ConfigError, check_choice, check_kind
+from loca.errors import ConfigError, check_arguments, check_choice, check_kind
 from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_ndcg
-from loca.models.recommender import Recommender, check_param, clone
+from loca.models.recommender import Recommender, check_param, clone, written
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS, SpaceName
+from loca.remarks import Remarks, keeps_remarks, shown_remarks
 from loca.search_space import Budget
 from loca.text_table import Readable
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
@@ -95,6 +97,8 @@ class Selection(Readable):
         The result of every candidate; empty where there was no validation data.
     refitted : bool, default False
         Whether the model was fitted once more, on everything.
+    remarks : tuple of Remark, default ()
+        What is worth knowing of the data and of the fit.
 
     Examples
     --------
@@ -111,6 +115,7 @@ class Selection(Readable):
     model: Recommender
     tried: tuple[CandidateResult, ...] = ()
     refitted: bool = False
+    remarks: Remarks = ()
 
     @property
     def best(self) -> CandidateResult | None:
@@ -124,26 +129,29 @@ class Selection(Readable):
         -------
         list of str
         """
-        lines = [f"selected: {self.model!r}"]
+        lines = [f"selected: {written(self.model)}"]
         if self.best is None:
-            return lines
+            return [*lines, *shown_remarks(self.remarks)]
         before = ", before the refit" if self.refitted else ""
         lines += [
             f"validation NDCG@100{before}: {self.best.ndcg:.4f} (used for choosing; not a test score)"
         ]
         lines += [] if self.best.recency is None else [f"recency chosen: {self.best.recency}"]
         lines += self.best.report.splitlines()
-        return [*lines, *(f"  tried {one}" for one in self.tried if len(self.tried) > 1)]
+        lines += [f"  tried {one}" for one in self.tried if len(self.tried) > 1]
+        return [*lines, *shown_remarks(self.remarks)]
 
 
+@check_arguments
+@keeps_remarks
 def fit(
-    data: Interactions,
+    data: Any,
     model: str | Recommender | Sequence[Recommender] = "auto",
     *,
     validation: int = 2,
     refit: bool = True,
     recency: RecencyRequest = "own",
-    budget: Budget | None = None,
+    budget: Budget | str | float | None = None,
     seed: int = 0,
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
@@ -153,7 +161,7 @@ def fit(
 
     Parameters
     ----------
-    data : Interactions
+    data : Interactions, data frame, path or sparse matrix
         All interactions.
     model : str, Recommender or sequence of Recommender, default "auto"
         The name of a model (`"auto"`, `"ease"`, `"loca-vae"`, …), an unfitted model, or several to select from.
@@ -164,8 +172,8 @@ def fit(
     recency : Recency, None, "own" or "auto", default "own"
         How histories are weighted by age: as given, not at all, with `"own"` as each model was trained for, or with
         `"auto"` as each candidate chooses on validation.
-    budget : Budget or None, default None
-        How long `"auto"` may search; for no other model.
+    budget : Budget, str, float or None, default None
+        How long `"auto"` may search, such as `"12min"` or seconds; for no other model.
     seed : int, default 0
         Seed of a model that is given by name.
     context : FitContext, default FitContext()
@@ -187,8 +195,9 @@ def fit(
         candidates = build_models(expand_names([model]), {}, seed)[model]
     else:
         candidates = as_candidates(model)
-    check_kind("data", data, Interactions, "read_interactions makes them")
-    if budget is not None:
+    data = as_interactions(data)
+    limits = Budget.of(budget)
+    if limits is not None:
         if [one.role for one in candidates] != ["auto"]:
             raise ConfigError(
                 f"budget: is for the model auto, found {', '.join(map(repr, candidates))}"
@@ -196,7 +205,7 @@ def fit(
         candidates = [
             clone(
                 candidates[0],
-                **{name: one for name, one in vars(budget).items() if one is not None},
+                **{name: one for name, one in vars(limits).items() if one is not None},
             )
         ]
     rule: RecencyRule = recency if isinstance(recency, str) else "given"
@@ -208,9 +217,10 @@ def fit(
         rest, held_out, report = hold_last(data, validation)
         for line in report:
             say(line)
-        return select(
+        selection = select(
             candidates, rest, held_out, recency=rule, known=data, refit=refit, context=context
         )
+        return replace(selection, remarks=data.remarks)
     if len(candidates) > 1:
         raise ConfigError(
             "choosing needs held-out items; expected a validation of at least 1, found 0"

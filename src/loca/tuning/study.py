@@ -38,6 +38,7 @@ from loca.persistence.manifest import fingerprint, stored_params
 from loca.progress import bar, say
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
+from loca.remarks import muted_remarks
 from loca.search_space import Budget, Space
 from loca.tuning.model_selection import RecencyRule, select
 from loca.tuning.warm_start import Tuning, remove_studies, shared_fits_of
@@ -205,9 +206,10 @@ class Tuner:
         state, ndcg, reason = TrialState.FAIL, math.nan, ""
         try:
             model = self._model_of(trial)
-            found = select(
-                [model], self.train, self.validation, recency=self.recency, context=context
-            )
+            with muted_remarks():
+                found = select(
+                    [model], self.train, self.validation, recency=self.recency, context=context
+                )
             ndcg, late = found.tried[0].ndcg, time.monotonic() - watcher.ends
             reason = f"it ended {late:.1f} s after the time was over" if late > 0 else ""
             reason = reason if math.isfinite(ndcg) else f"NDCG@100 on validation is {ndcg}"
