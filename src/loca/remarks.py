@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -99,6 +99,13 @@ class Remark:
 
 
 Remarks = tuple[Remark, ...]
+
+
+def read_remarks(written: Iterable[Mapping[str, str]]) -> Remarks:
+    """Return remarks from JSON objects; kinds that are not known here are left out."""
+    return tuple(Remark(one["kind"], one["text"]) for one in written if one["kind"] in KINDS)
+
+
 Listener = Callable[[Remark], None]
 
 

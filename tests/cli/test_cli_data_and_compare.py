@@ -465,11 +465,11 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
         (["--protocol", "paper", "--validation", "2"], "the protocol paper has no validation part"),
         (
             ["--recency", "soon"],
-            "recency: expected positions such as 4, a time such as 30d, none or auto",
+            "recency: expected positions such as 4, a time such as 30d or 5steps, none or auto",
         ),
         (
             ["--recency", "4:powr"],
-            "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean",
+            "unknown recency shape 'powr'; did you mean",
         ),
         (
             ["--recency", "4:power:1"],

@@ -537,13 +537,15 @@ def test_update_takes_new_interactions_into_the_saved_model(
     beside = call(*ask, "--out", tmp_path / "beside")
     assert beside.code == 0
     assert f"EASE saved to {tmp_path / 'beside'}" in beside.out
-    assert "new: interactions 3, users 1, items 1" in beside.out
-    assert "now: interactions 243, users 31, items 13; settings stay as they were" in beside.out
+    assert "new: interactions 2, users 1, items 1" in beside.out
+    assert "known already: interactions 1; they count at their newest time" in beside.out
+    assert "now: interactions 242, users 31, items 13; settings stay as they were" in beside.out
     untouched = loca.load(tmp_path / "m").train_data_
     assert untouched is not None
     assert untouched.n_users == 30
     document = json.loads(call(*ask, "--json").out)
-    assert document["new"] == {"interactions": 3, "users": 1, "items": 1}
+    assert document["new"] == {"interactions": 2, "users": 1, "items": 1}
+    assert document["known_already"] == 1
     assert document["folder"] == str(tmp_path / "m")
     model, other = loca.load(tmp_path / "m"), loca.load(tmp_path / "beside")
     assert (

@@ -86,7 +86,8 @@ def test_what_was_written_is_told_as_json_too(
     found = json.loads(done.out)
     assert found.pop("seconds") >= 0
     rows = {"users": 2, "users_without_items": 1, "rows": 10}
-    assert found == {"model": str(model_folder), "path": str(out), **rows}
+    note = {"kind": "users-left-out", "text": "1 user without a known history: an empty list"}
+    assert found == {"model": str(model_folder), "path": str(out), **rows, "notes": [note]}
 
 
 def test_users_come_from_a_file_or_from_standard_input(
@@ -170,12 +171,17 @@ def test_candidates_bound_the_lists_of_their_users_alone(
     call: Call, films: Path, tmp_path: Path
 ) -> None:
     # User 3 has the items 4, 5 and 1; user 4 has 5, 1 and 2.
-    (tmp_path / "c.csv").write_text("user,item\n3,2\n3,4\n99,1\n")
+    (tmp_path / "c.csv").write_text("user,item\n3,2\n3,4\n5,1\n")
     ask = ("recommend", films, "--user", "3", "--user", "4", "--candidates", tmp_path / "c.csv")
     assert answers(call, *ask) == {3: [2], 4: [3, 4]}
     (tmp_path / "c.csv").write_text("user,item\n3,2\n3,77\n")
-    assert "--candidates: unknown item 77" in call(*ask).mistake
-    assert answers(call, *ask, "--on-unknown", "skip") == {3: [2], 4: [3, 4]}
+    for on_unknown in ("error", "skip", "popular"):
+        refused = call(*ask, "--on-unknown", on_unknown).mistake
+        assert "--candidates: unknown item 77" in refused
+    (tmp_path / "c.csv").write_text("user,item\n99,1\n")
+    assert "--candidates: unknown user '99'" in call(*ask).mistake
+    (tmp_path / "c.csv").write_text("user,item\n5,1\n")
+    assert "--candidates: none of the 1 user that they name is answered" in call(*ask).mistake
 
 
 def test_items_to_choose_from_or_leave_out_come_from_files(
@@ -262,7 +268,7 @@ def test_tables_beside_a_model_are_spoken_of_without_options_that_the_command_do
     assert message in call("recommend", model_folder, "--histories", bare).mistake
     rated.write_text("user,item,rating\nann,i01,1\nann,i02,5\nann,i03,4\nann,i04,4\n")
     done = call("recommend", model_folder, "--histories", rated, "-n", "1")
-    note = "rated.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes\n"
+    note = "note: rated.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes\n"
     assert (done.code, done.err) == (0, note)
 
 

@@ -48,7 +48,7 @@ def test_describe_says_how_far_the_order_can_be_trusted(call: Call, by_day: Path
     [
         (("--model", "ease"), 0),
         (("--model", "ease", "--recency", "4"), 1),
-        (("--model", "ease", "--recency", "1d"), 0),
+        (("--model", "ease", "--recency", "86400steps"), 0),
         (("--model", "ease", "--recency", "auto"), 1),
         (("--model", "next-ease"), 1),
         (("--model", "ensemble-next-ease", "--set", "models=2"), 1),

@@ -31,10 +31,10 @@ from loca.models.popularity import Popularity
     [
         ("4", Recency(4)),
         ("2.5", Recency(2.5)),
-        ("30d", Recency(30 * 86_400, unit="time")),
-        ("12 h", Recency(12 * 3600, unit="time")),
+        ("30d", Recency(30 * 86_400, unit="seconds")),
+        ("12 h", Recency(12 * 3600, unit="seconds")),
         ("4:power", Recency(4, shape="power")),
-        ("30d:Power:0.1", Recency(30 * 86_400, "time", "power", 0.1)),
+        ("30d:Power:0.1", Recency(30 * 86_400, "seconds", "power", 0.1)),
         ("4::0.05", Recency(4, floor=0.05)),
         ("4:exponential:0", Recency(4)),
         ("none", None),
@@ -48,17 +48,17 @@ def test_a_half_life_is_positions_or_time(text: str, recency: Recency | None) ->
     ("text", "message"),
     [
         *(
-            (text, "expected positions such as 4, a time such as 30d, none or auto")
+            (text, "expected positions such as 4, a time such as 30d or 5steps, none or auto")
             for text in ("soon", "30x", "-4")
         ),
         *(
-            (text, "expected positions such as 4, a time such as 30d, none or auto")
+            (text, "expected positions such as 4, a time such as 30d or 5steps, none or auto")
             for text in ("", ":power", "1.2.3")
         ),
         ("0", "half_life: expected a number above 0"),
         (
             "4:powr",
-            "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean 'power'",
+            "unknown recency shape 'powr'; did you mean 'power'",
         ),
         ("4:power:x", "recency floor: expected a number from 0 to below 1, found 'x'"),
         ("4::1", "recency floor: expected a number from 0 to below 1, found 1.0"),

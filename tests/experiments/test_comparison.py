@@ -171,11 +171,11 @@ def test_models_in_a_list_are_named_by_what_they_are(planted_split: Split) -> No
     found = compare(models, planted_split, at=(5,))
     assert [one.name for one in found.measured] == [
         "EASE",
-        "EASE 2",
+        "EASE(l2=5.0)",
         "Ensemble(EASE)",
         "Loca(EASE)",
     ]
-    assert ("Loca(EASE)", "EASE 2") in [(one.first, one.second) for one in found.differences]
+    assert ("Loca(EASE)", "EASE(l2=5.0)") in [(one.first, one.second) for one in found.differences]
 
 
 def test_local_models_alone_have_no_control(planted_split: Split) -> None:

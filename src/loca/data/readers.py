@@ -316,8 +316,8 @@ class TableRead:
     name: str
     columns: tables.ColumnChoice
     ratings: Ratings | None
-    is_later: bool = False
-    low_rows: int = 0  # rows below the minimum rating of a fit
+    later_than: Schema | None = None  # how the rows of a fit were read, which these come after
+    low_rows: int = 0  # rows below the minimum rating of that fit
 
     def lines(self, min_rating: float | None) -> list[tuple[str, str]]:
         """What a person reads: name and value, one pair per line."""
@@ -341,18 +341,21 @@ class TableRead:
         return lines
 
     def remarks(self, schema: Schema) -> list[Remark]:
-        """Return what a person should know before the table is used."""
+        """Return what a person should know before the table is used; of later rows what was not told at the fit."""
         found = []
-        if self.is_later:
+        if self.later_than is not None:
             if schema.min_rating is not None and "rating" not in self.columns.taken:
                 found.append(no_ratings(self.name, schema))
             if self.low_rows:
                 text = f"with a rating below {schema.min_rating:g} left out, as at the fit"
                 rows = many(self.low_rows, "row")
                 found.append(Remark("ratings-left-out", f"{self.name}: {rows} {text}"))
+            if self.has_low_likes(schema) and not self.later_than.has_ratings:
+                found.append(Remark("low-ratings", self._low_ratings()))
             return found
         if self.has_low_likes(schema):
-            found.append(self._low_ratings())
+            advice = f"min_rating={cast(Ratings, self.ratings).high:g} {_ABOVE}"
+            found.append(Remark("low-ratings", f"{self._low_ratings()}; {advice}"))
         if "time" not in self.columns.taken:
             for column in self.columns.dates:
                 text = f"{self.name}: column {column!r} holds dates but is not used; say time={column!r}"
@@ -366,23 +369,18 @@ class TableRead:
 
     def has_low_likes(self, schema: Schema) -> bool:
         """Whether ratings below the middle of their scale count as likes."""
-        ratings = self.ratings
-        is_used = schema.min_rating is not None or schema.weighting is not None
-        return (
-            ratings is not None
-            and ratings.scale is not None
-            and ratings.low_share > 0
-            and not is_used
-        )
+        ratings, taken = self.ratings, self.columns.taken
+        are_weights = "weight" in taken and taken["weight"] == taken.get("rating")
+        if ratings is None or ratings.scale is None or are_weights:
+            return False
+        return ratings.low_share > 0 and schema.min_rating is None
 
-    def _low_ratings(self) -> Remark:
+    def _low_ratings(self) -> str:
         ratings = cast(Ratings, self.ratings)
         lowest, highest = cast(tuple[float, float], ratings.scale)
-        return Remark(
-            "low-ratings",
+        return (
             f"{self.name}: {100 * ratings.low_share:.0f} % of the ratings are below {ratings.middle:g}, "
-            f"the middle of their scale ({lowest:g} to {highest:g}), and count as likes; "
-            f"min_rating={ratings.high:g} {_ABOVE}",
+            f"the middle of their scale ({lowest:g} to {highest:g}), and count as likes"
         )
 
     def _ignored_weights(self) -> list[Remark]:
@@ -427,7 +425,8 @@ def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRe
         low = 0
         if schema.min_rating is not None and "rating" in table.columns:
             low = int((table["rating"] < schema.min_rating).sum())
-        read = TableRead(name, choice, ratings, request.is_later, low)
+        earlier = request.schema if request.is_later else None
+        read = TableRead(name, choice, ratings, earlier, low)
         columns = dict(choice.taken)
         schema = replace(schema, columns=tuple(columns.items()))
         if schema.weighting is not None:

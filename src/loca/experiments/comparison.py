@@ -25,8 +25,9 @@ from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import fingerprint
 from loca.progress import say
 from loca.registry import RECORDS, SpaceName
-from loca.remarks import keeps_remarks
+from loca.remarks import joined_remarks, keeps_remarks
 from loca.search_space import Budget, SpaceConstraints
+from loca.text_table import cut
 from loca.tuning.model_selection import (
     EvaluationProtocol,
     ProtocolName,
@@ -39,6 +40,7 @@ from loca.tuning.workers import Worker
 
 Candidates = Recommender | Sequence[Recommender]
 _OF_MANY = ("local", "ensemble")
+_LONGEST_NAME = 60
 
 
 @check_arguments
@@ -190,9 +192,8 @@ def compare(
     values = {name: one.evaluation.values[metric] for name, one in everything.items()}
     pairs = pairs_to_compare(firsts, control, {one.repeats: name for name, one in longer.items()})
     reached = tuple(everything.values()), _differences(pairs, values, seed), fitted
-    return Comparison(
-        protocol, refit, metric, control, *reached, tuned, space, failed, split.remarks
-    )
+    remarks = joined_remarks(split.remarks, *(one.remarks for one in everything.values()))
+    return Comparison(protocol, refit, metric, control, *reached, tuned, space, failed, remarks)
 
 
 def _as_split(given: Any, protocol: ProtocolName) -> Split:
@@ -233,7 +234,9 @@ def _names_of(models: Sequence[Recommender]) -> list[str]:
     classes = [_class_name(one) for one in models]
     names: list[str] = []
     for model, name in zip(models, classes, strict=True):
-        written = " ".join(str(model).split()) if classes.count(name) > 1 else name
+        written = name
+        if classes.count(name) > 1:
+            written = cut(repr(model).removesuffix("()"), _LONGEST_NAME)
         same = sum(one == written or one.startswith(f"{written} ") for one in names)
         names.append(f"{written} {same + 1}" if same else written)
     return names

@@ -17,7 +17,7 @@ from loca.experiments.runs import ComparedModel, Run, RunStore
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import FitContext
 from loca.progress import bar, say
-from loca.remarks import collect_remarks, tell_remarks
+from loca.remarks import muted_remarks, tell_remarks
 from loca.tuning.workers import Worker, WorkerDied, threads_for
 
 Done = dict[str, ComparedModel]
@@ -49,6 +49,7 @@ class RunPlan:
                 if found is not None:
                     say(f"{name}: finished before, taken from {store.runs}")
                     done[name] = found
+                    tell_remarks(found.remarks)
         return done
 
 
@@ -130,14 +131,13 @@ def execute_parallel(
                             running.pop(name).end()
                             say(f"{name}: {message}; it is begun anew")
                             continue
-                    if kind == "remarked":
-                        tell_remarks([message])
                     if kind == "said":
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
                     if kind not in ("done", "failed"):
                         continue
                     if kind == "done":
                         done[name], tuning = message, message.tuning
+                        tell_remarks(message.remarks)
                         outcome = f"finished in {message.seconds + (tuning.seconds if tuning else 0.0):,.1f} s"
                     else:
                         failed[name], outcome = message, f"failed: {message}"
@@ -162,7 +162,7 @@ def _work(
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
-        with collect_remarks(lambda one: line.send(("remarked", one))):
+        with muted_remarks():  # what they are travels with the outcome
             outcome = execute(run, split, store)[0]
         line.send(("done", outcome))
     except Exception as error:

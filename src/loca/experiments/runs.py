@@ -36,6 +36,7 @@ from loca.persistence.manifest import (
 )
 from loca.progress import say
 from loca.registry import KINDS
+from loca.remarks import Remarks, collect_remarks, read_remarks
 from loca.search_space import Space
 from loca.text_table import Readable, TextTable
 from loca.tuning.model_selection import (
@@ -89,6 +90,8 @@ class ComparedModel(Readable):
         Of a model of many networks: unfitted, with all that was selected.
     repeats : str
         The name of the model whose choices it has, where it only learns for more epochs than that.
+    remarks : tuple of Remark
+        What its fits ended with that changes the meaning of its figures.
     """
 
     name: str
@@ -104,6 +107,7 @@ class ComparedModel(Readable):
     found: Mapping[str, Any] = field(default_factory=dict)
     selected_model: Recommender | None = None
     repeats: str = ""
+    remarks: Remarks = ()
 
     def shown(self) -> list[str | TextTable]:
         """Return what a person reads: the name, the selected candidate, and the evaluation on test.
@@ -189,6 +193,13 @@ class Run:
 
         The trials of tuning are stored in the file `study`, if any, and go on from there.
         """
+        with collect_remarks() as collected:
+            measured, model = self._execute(split, study, context)
+        return replace(measured, remarks=collected.remarks), model
+
+    def _execute(
+        self, split: Split, study: Path | None, context: FitContext
+    ) -> tuple[ComparedModel, Recommender]:
         tuning = None if self.space is None else self._tune(split, study, context.checkpoint)
         candidates = self.candidates if tuning is None else (tuning.best,)
         if self.repeats is None:
@@ -432,6 +443,7 @@ def _write_run(run: Run, measured: ComparedModel) -> ModelState:
             for k, one in measured.by_count.items()
         },
         "found": dict(measured.found),
+        "remarks": [one.to_json() for one in measured.remarks],
     }
     if measured.selected_model is not None:
         facts["selected model"] = write_value(
@@ -474,6 +486,7 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
         if selected is None
         else read_value(selected, state.arrays, _kinds(run.candidates)),
         repeats="" if run.repeats is None else run.repeats.name,
+        remarks=read_remarks(facts.get("remarks", [])),
     )
 
 

@@ -49,7 +49,7 @@ from loca.persistence.manifest import (
     read_values,
     write_values,
 )
-from loca.remarks import KINDS, Remark, Remarks
+from loca.remarks import Remarks, read_remarks
 
 FORMAT, VERSION = "loca-model", 1
 # Arrays under this name are what a model has learned; others are inside its parameters and facts.
@@ -305,13 +305,11 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
 
 
 def _read_remarks(manifest: Mapping[str, Any]) -> Remarks:
-    """Return what the fit remarked; kinds that are not known here are left out."""
+    """Return what the fit remarked."""
     check_types(manifest, {"remarks": list})
     for one in manifest["remarks"]:
         check_types(one, _REMARK)
-    return tuple(
-        Remark(one["kind"], one["text"]) for one in manifest["remarks"] if one["kind"] in KINDS
-    )
+    return read_remarks(manifest["remarks"])
 
 
 def _array_files(model: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,14 @@ from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS, SpaceName
-from loca.remarks import Remarks, keeps_remarks, shown_remarks
+from loca.remarks import (
+    Remarks,
+    collect_remarks,
+    keeps_remarks,
+    read_remarks,
+    shown_remarks,
+    tell_remarks,
+)
 from loca.search_space import Budget
 from loca.text_table import Readable
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
@@ -288,7 +295,8 @@ def select(
         name, own, started = f"candidate {place}", start(candidate), time.perf_counter()
         found: Recommender | ModelState | None = checkpoint.load(name)
         if found is None:
-            fitted, choice = fit_candidate(place), None
+            with collect_remarks() as collected:
+                fitted, choice = fit_candidate(place), None
             if recency == "auto" and fitted.role not in ("blend", "auto"):
                 choice = choose_recency(fitted, validation)
                 say(f"{type(fitted).__name__}: recency {choice}")
@@ -303,6 +311,7 @@ def select(
                     "seconds": seconds,
                     "with_selected_params": selected,
                     "report": report,
+                    "remarks": [one.to_json() for one in collected.remarks],
                 }
                 facts |= {} if choice is None else {"recency": choice.as_json()}
                 checkpoint.save(name, ModelState(arrays, facts))
@@ -311,6 +320,7 @@ def select(
         else:
             stored = cast(ModelState, found).facts
             ndcg, seconds, report = stored["ndcg"], stored["seconds"], stored["report"]
+            tell_remarks(read_remarks(stored["remarks"]))
             choice = (
                 None
                 if stored.get("recency") is None
