@@ -400,7 +400,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(DataError, match="nothing to learn from: 3 users, 4 items, 0 pairs"):
         EASE().fit(csr_array((3, 4), dtype=np.float32))
     with pytest.raises(
-        DataError, match="expected Interactions or a scipy sparse matrix, found list"
+        DataError, match="train: expected Interactions, a path, a data frame or a sparse matrix, found list"
     ):
         EASE().fit([[1, 0]])  # type: ignore[arg-type]
 
@@ -520,7 +520,8 @@ def test_an_update_takes_in_what_users_did_since_and_who_is_new(
     data = model.train_data_
     assert data is not None
     assert (data.n_users, data.n_items) == (402, 60 + model.takes_new_items)
-    assert data.items.ids(data.items_of(3)) == [*known.items.ids(known.items_of(3)), *taken]
+    row = data.users.row(regular)
+    assert data.items.ids(data.items_of(row)) == [*known.items.ids(known.items_of(3)), *taken]
     assert len(data) == len(known) + 8 + model.takes_new_items
     listed = model.recommend([regular, "newcomer", "explorer"], n=20)
     by_items = model.recommend({"newcomer": liked}, n=20)

@@ -16,10 +16,11 @@ from scipy.sparse import csr_array
 
 import loca
 from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions, readable_time
+from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData
+from loca.data.times import TimeUnit, readable_time
 from loca.errors import ConfigError
 from loca.text_table import Readable, Tabular, TextTable, printable, printable_json
 
@@ -118,16 +119,17 @@ def test_interactions_print_their_sizes_dates_recency_and_first_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "text"),
+    ("time", "unit", "text"),
     [
-        (1_262_304_000, "2010-01-01 00:00"),
-        (1.262304e12, "2010-01-01 00:00"),
-        (12, "12"),
-        (0.5, "0.5"),
+        (1_262_304_000, "seconds", "2010-01-01 00:00"),
+        (12, "seconds", "1970-01-01 00:00"),
+        (1e18, "seconds", "1e+18"),
+        (12, "steps", "12"),
+        (0.5, "steps", "0.5"),
     ],
 )
-def test_a_time_is_a_date_where_it_looks_like_seconds(time: float, text: str) -> None:
-    assert readable_time(time) == text
+def test_a_time_is_a_date_where_it_is_seconds(time: float, unit: TimeUnit, text: str) -> None:
+    assert readable_time(time, unit) == text
 
 
 def test_interactions_without_anything_print_too() -> None:
@@ -151,7 +153,9 @@ def test_a_split_prints_the_size_of_every_part_and_what_happened_to_whom() -> No
         "validation      2      1             2         1  no times",
         "test            2      2             2         1  no times",
     ]
-    assert lines[5:] == list(split.report)
+    *report, unknown = split.report
+    assert lines[5:] == [*report, f"note: {unknown}"]
+    assert [one.kind for one in split.remarks] == ["targets-unknown"]
     assert "<td" in split._repr_html_()
 
 

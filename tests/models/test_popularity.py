@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ from loca.models.popularity import Popularity
 from loca.registry import load
 
 DAY = 86_400
+FIRST = 1_600_000_000
 
 
 def events(*rows: tuple[int, int, int]) -> Interactions:
     """Interactions of three users and three items from (user, item, day)."""
     users, items, days = np.array(rows).T
     return Interactions.from_events(
-        IdMap.numbered(3, "user"), IdMap.numbered(3, "item"), users, items, days * DAY
+        IdMap.numbered(3, "user"), IdMap.numbered(3, "item"), users, items, FIRST + days * DAY
     )
 
 
@@ -60,6 +62,13 @@ def test_users_weigh_within_the_window_too() -> None:
     assert shares(model) == pytest.approx([0, 1, 0])
 
 
+def test_a_window_of_days_is_refused_where_times_are_no_seconds() -> None:
+    steps = replace(TRAIN, times=TRAIN.times - FIRST)  # type: ignore[operator]
+    with pytest.raises(DataError, match=r"window: these times are bare numbers \(0 to 8640000\)"):
+        Popularity(window="10d").fit(steps)
+    assert shares(Popularity(window=10 * DAY).fit(steps)) == pytest.approx([0, 2 / 3, 1 / 3])
+
+
 def test_a_window_survives_its_file(tmp_path: Path) -> None:
     model = Popularity(window="10d").fit(TRAIN)
     model.save(tmp_path / "m")
@@ -74,7 +83,7 @@ def test_a_window_survives_its_file(tmp_path: Path) -> None:
 )
 def test_a_window_that_is_no_time_is_refused(window: object) -> None:
     with pytest.raises(
-        ConfigError, match="window: expected a time such as 30d, or a number above 0 in units of it"
+        ConfigError, match="window: expected a time such as 30d, or a number above 0 in units of the data's times"
     ):
         Popularity(window=window)  # type: ignore[arg-type]
 

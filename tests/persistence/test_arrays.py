@@ -218,7 +218,7 @@ MADE: dict[str, Callable[[], Recommender]] = {
 }
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:training")
 @pytest.mark.parametrize("name", MADE)
 def test_every_kind_of_model_answers_from_mapped_arrays_and_can_be_fitted_again(
     name: str, tmp_path: Path, planted_split: Split, all_mapped: None

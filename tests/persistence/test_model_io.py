@@ -434,7 +434,7 @@ def test_interactions_without_their_arrays_are_refused(folder: Path) -> None:
             manifest["known"]["arrays"],
         )
 
-    assert "expected offsets, item_rows and times" in refusal_after(folder, rename)
+    assert "expected offsets, item_rows, times and weights" in refusal_after(folder, rename)
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
@@ -542,7 +542,7 @@ def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> 
     [
         ({"half_life": -1.0}, "half_life: expected a number above 0"),
         ({"half_life": "3"}, "'half_life': expected int or float"),
-        ({"shape": "cubic"}, "recency shape: expected 'exponential' or 'power'"),
+        ({"shape": "cubic"}, "unknown recency shape 'cubic'; expected 'exponential' or 'power'"),
         ({"shape": 3}, "'shape': expected str"),
         ({"floor": 1.0}, "recency floor: expected a number from 0 to below 1"),
         ({"floor": None}, "'floor': expected int or float"),

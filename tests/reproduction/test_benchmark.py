@@ -226,9 +226,9 @@ def test_paper_holds_out_the_last_five_and_clean_some_before_them_too(folder: Pa
     assert paper.validation is None
     assert paper.test.targets.items.ids(paper.test.targets.items_of(0)) == [7, 8, 9, 10, 2]
     assert clean.validation is not None
-    assert clean.test.targets.items.ids(clean.test.targets.items_of(0)) == [6, 7, 8, 9, 10]
-    assert clean.validation.targets.items.ids(clean.validation.targets.items_of(0)) == [4, 5]
-    assert clean.train.items.ids(clean.train.items_of(0)) == [1, 2, 3]
+    assert clean.test.targets.items.ids(clean.test.targets.items_of(0)) == [7, 8, 9, 10, 2]
+    assert clean.validation.targets.items.ids(clean.validation.targets.items_of(0)) == [5, 6]
+    assert clean.train.items.ids(clean.train.items_of(0)) == [1, 3, 4]
 
 
 def test_films_have_five_for_validation(folder: Path) -> None:

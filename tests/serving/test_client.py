@@ -180,7 +180,7 @@ def test_an_explanation_has_everything_that_the_service_says(
     said = httpx.post(
         f"{address}/v1/explain", json=body, headers={"authorization": f"Bearer {TOKEN}"}
     ).json()
-    for name in ("model", "fingerprint", "counts"):
+    for name in ("model", "fingerprint", "counts", "notes"):
         del said[name]
     with loca.Client(address, model=model, token=TOKEN) as client:
         assert client.explain({"history": history}, n=n).to_json() == said

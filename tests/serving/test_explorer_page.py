@@ -173,7 +173,7 @@ def test_a_click_on_a_point_opens_that_user(page: Any, service: Service) -> None
     y = box["y"] + box["height"] / 2 - float(places[point, 1]) * unit
     page.mouse.move(x + 2, y + 2)
     page.mouse.click(x + 2, y + 2)
-    user = json.loads(service.get(f"v1/users/{rows[point]}"))["user"]
+    user = json.loads(service.get(f"v1/map/users/{rows[point]}"))["user"]
     expect(page.get_by_role("heading", name=f"User {user}")).to_be_visible()
     # A wheel over the point zooms in around it: the ring of the chosen user stays there.
     ring = page.locator(".ring:not(.hovered)")

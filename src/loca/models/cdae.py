@@ -88,7 +88,8 @@ class NodeNetwork(Network):
     def losses(self, hidden: Tensor, rows: SparseRows) -> Tensor:
         """Each user's loss over all items, (users,): cross-entropy, or half the squares up to a constant.
 
-        An item's target is its value, 1 at most, and 0 where nothing is stored.
+        An item's target is its value, relative to the user's largest where that is above 1, and 0 where nothing is
+        stored.
         """
         targets = _targets(rows)
         found = (hidden * rows.sum_of(self.output_table, targets)).sum(dim=1)
@@ -139,8 +140,13 @@ def activate(codes: Tensor) -> Tensor:
 
 
 def _targets(rows: SparseRows) -> Tensor:
-    """The target of each stored item; above 1 the cross-entropy would have no minimum."""
-    return rows.values.clamp(0.0, 1.0)
+    """Return the target of each stored item: its value, relative to the user's largest where that is above 1.
+
+    The cross-entropy has no minimum for targets above 1.
+    """
+    largest = torch.ones(rows.user_count, device=rows.values.device)
+    largest = largest.scatter_reduce(0, rows.owner, rows.values, "amax")
+    return rows.values / largest[rows.owner]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -250,11 +256,12 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
         if not is_new:  # learned nodes are not stored: each user begins with the node that is found for the history
             self.find_nodes()
             return
-        # Biases that answer every history with the items' shares of the users, where a value above 1 counts as 1. A
-        # departure from the paper, which begins with biases of 0: among thousands of items nearly all targets are 0,
-        # and the first epochs would be spent on learning just that.
+        # Biases that answer every history with the items' mean targets. A departure from the paper, which begins with
+        # biases of 0: among thousands of items nearly all targets are 0, and the first epochs would be spent on
+        # learning just that.
         rows = csr_array(matrix[self.support]).astype(np.float64)
-        rows.data = rows.data.clip(0, 1)
+        largest = np.maximum(rows.max(axis=1).toarray().ravel(), 1.0)
+        rows.data /= np.repeat(largest, np.diff(rows.indptr))
         weights = supported_users(matrix, user_weights)[1].astype(np.float64)
         shares = np.asarray(weights @ rows / weights.sum(), dtype=np.float32)
         rates = torch.from_numpy(shares).to(self.device).clamp(_RAREST, 1 - _RAREST)
