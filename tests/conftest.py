@@ -23,6 +23,11 @@ settings.register_profile("suite", max_examples=40, deadline=None, derandomize=T
 settings.load_profile("suite")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Caveats are no news in tests: those that look for one catch it."""
+    config.addinivalue_line("filterwarnings", "ignore::loca.remarks.LocaWarning")
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Says once, where all is begun, that the machine is too small."""
     warning = warn_of_small_machine(usable_cores(), all_bytes())

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import loca
+from loca.remarks import Remark
 
 pytest.importorskip("uvicorn", reason="the service is not installed: pip install loca[serve]")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -67,7 +68,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "plain": base,
     }
     for name, model in fitted.items():
-        model.fit(planted.interactions).save(folder / f"{name}.loca")
+        model.fit(planted.interactions)
+        model.remarks_ = (Remark("low-ratings", f"all ratings of {name} count"),)
+        model.save(folder / f"{name}.loca")
     return {name: folder / f"{name}.loca" for name in fitted}
 
 
@@ -269,6 +272,7 @@ def test_a_model_without_communities_is_shown_too(page: Any, service: Service) -
     wait_for_map(page)
     expect(page.get_by_role("heading", name="No communities")).to_be_visible()
     expect(page.get_by_role("button", name="Centres")).to_have_count(0)
+    expect(page.get_by_text("Note: all ratings of plain count")).to_be_visible()
     open_page(page, service.address, model="plain", user=3)
     expect_list(page, service.titles(user="u003", model="plain"))
     expect(page.get_by_label("Global share")).to_have_count(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 
 import loca
 from loca.cli.main import main
-from loca.serving.app import Service, Settings
+from loca.serving.app import Service, Settings, log_as_json
 from loca.serving.explorer import map_users
 from loca.serving.model_store import ModelStore, load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
@@ -647,6 +648,34 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1
+
+
+def test_where_it_serves_is_one_line_of_json(
+    model_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "http://127.0.0.1:4711/"
+
+    def run(settings: Settings, **more: Any) -> None:
+        more["on_started"](address)
+
+    monkeypatch.setattr("loca.serving.server.serve", run)
+    assert main(["serve", f"films={model_folder}", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    assert json.loads(out) == {"address": address, "models": {"films": str(model_folder)}}
+
+
+def test_what_the_library_logs_is_a_line_of_json_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("loca", "uvicorn.error"):
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [])
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    log_as_json()
+    logging.getLogger("loca").info("of no concern to anybody here")
+    logging.getLogger("loca.service").warning("of concern")
+    [line] = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "of concern"
 
 
 def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_folder: Path) -> None:

@@ -270,7 +270,7 @@ def compare_models(
         )
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
     if "test" in files:
-        test = options.read_part(files["test"], request.data)
+        test = options.read_part(files["test"], request.data, are_targets=True)
         chosen_on = (
             options.read_part(files["validation"], request.data)
             if "validation" in files

@@ -62,7 +62,7 @@ def evaluate_model(
         raise ConfigError("--history: standard input is DATA already; give the path of a file")
     model, known, weights = load_known(folder, recency)
     data.check_later(known.schema)
-    later = read_part(source, data, known.schema)
+    later = read_part(source, data, known.schema, are_targets=True)
     more = None
     if history is not None:
         with naming("--history"):

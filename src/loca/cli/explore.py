@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -67,10 +66,11 @@ def explore(
             text, {"model": str(folder), "path": str(export), "users": shown, "bytes": size}
         )
         return
-    from loca.cli.serve import start
+    from loca.cli.serve import announce, start
 
     def open_page(address: str) -> None:
-        print(f"exploring {name} at {address} until Ctrl-C", file=sys.stderr)
+        line = f"exploring {name} at {address} until Ctrl-C"
+        announce(output, line, address, {name: folder})
         if not no_browser:  # a browser may take its time
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 

@@ -419,17 +419,24 @@ class Request(Generic[Own]):
         return self.recency if isinstance(self.recency, str) else "given"
 
 
-def read_part(path: str, data: config.DataOptions, like: Schema | None = None) -> Interactions:
+def read_part(
+    path: str,
+    data: config.DataOptions,
+    like: Schema | None = None,
+    *,
+    are_targets: bool = False,
+) -> Interactions:
     """Return a file with the columns of another one, or read `like` an earlier one.
 
-    The minima, which are for what models learn from, and titles are left out.
+    The minima, which are for what models learn from, and titles are left out. Of targets nobody needs
+    the weights.
     """
     if data.preset is not None:
         raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
     free = replace(
         data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None
     )
-    return noted(config.read_data(path, free, like=like))
+    return noted(config.read_data(path, free, like=like, are_targets=are_targets))
 
 
 def noted(found: tuple[Interactions, TableRead | None]) -> Interactions:

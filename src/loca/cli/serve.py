@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from loca.cli.options import in_panel
+from loca.cli.options import Output, in_panel
 from loca.errors import ConfigError
+from loca.text_table import printable_json
 
 _where, _limits = in_panel("Where, and for whom"), in_panel("Limits")
 
@@ -25,6 +27,7 @@ Models = Annotated[
 
 def serve(
     models: Models,
+    output: Output,
     host: Annotated[
         str, _where("The address to listen on; others than this machine's own need a token.")
     ] = "127.0.0.1",
@@ -57,7 +60,7 @@ def serve(
     """Answer requests for lists and explanations over HTTP, and show the page to explore the models.
 
     A new version that is saved into a folder takes over by itself, once it is checked. Ctrl-C or a TERM signal answers
-    what came in, then ends.
+    what came in, then ends. With --json one line on standard output says where it serves, once it does.
 
     Examples:
 
@@ -67,6 +70,11 @@ def serve(
 
       loca serve films.loca --host 0.0.0.0 --token-file token.txt --workers 2
     """
+
+    def say_where(address: str) -> None:
+        folders = _folders(models)
+        announce(output, f"serving {', '.join(folders)} at {address}", address, folders)
+
     start(
         models,
         host=host,
@@ -81,7 +89,18 @@ def serve(
         body_bytes=body_bytes,
         rate=rate,
         log_requests=log,
+        on_started=say_where,
     )
+
+
+def announce(output: Output, line: str, address: str, folders: Mapping[str, Path]) -> None:
+    """Say that requests are answered: a line for people, or with --json the address and the models."""
+    if output.as_json:
+        models = {name: str(folder) for name, folder in folders.items()}
+        document = {"address": address, "models": models}
+        print(printable_json(json.dumps(document)), flush=True)
+    else:
+        print(line, file=sys.stderr)
 
 
 def start(
@@ -93,10 +112,10 @@ def start(
     no_auth: bool = False,
     workers: int = 1,
     rate: float | None = None,
-    on_started: Any = None,
+    on_started: Callable[[str], None],
     **limits: Any,
 ) -> None:
-    """Check what is given, then serve."""
+    """Check what is given, then serve; `on_started` is called with the address once requests are answered."""
     folders = _folders(models)
     try:
         from loca.serving.app import Settings, is_loopback
@@ -121,10 +140,7 @@ def start(
         **limits,
     )
 
-    def say_where(address: str) -> None:
-        print(f"serving {', '.join(folders)} at {address}", file=sys.stderr)
-
-    run(settings, host=host, port=port, workers=workers, on_started=on_started or say_where)
+    run(settings, host=host, port=port, workers=workers, on_started=on_started)
 
 
 def _folders(models: Sequence[str]) -> dict[str, Path]:

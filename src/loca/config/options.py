@@ -230,10 +230,12 @@ def read_data(
     options: DataOptions,
     planted: PlantedData | None = None,
     like: Schema | None = None,
+    are_targets: bool = False,
 ) -> tuple[Interactions, TableRead | None]:
     """Return the interactions of a path, read by the options, or the planted ones; and what was read of a table.
 
-    With `like` they are rows that come later than those of that schema, and are read by it.
+    With `like` they are rows that come later than those of that schema, and are read by it. Of targets
+    that are to be found nobody needs the weights.
     """
     from loca.data.readers import read_preset, read_table
 
@@ -242,7 +244,7 @@ def read_data(
     if options.preset is not None:
         interactions, table = read_preset(options.preset, source, layout=options.layout), None
     else:
-        request = options.read_request()
+        request = replace(options.read_request(), are_targets=are_targets)
         if like is not None:
             request = request.like(like)
         interactions, table = read_table(source, request)

@@ -33,23 +33,29 @@ def as_interactions(data: Any, name: str = "data") -> Interactions:
     raise DataError(f"{name}: expected {expected}, found {type(data).__name__}")
 
 
-def read_later(source: Any, known: Interactions, name: str = "data") -> Interactions:
-    """Return rows that come later than known ones, read by their rules; Interactions are checked against these."""
+def read_later(
+    source: Any, known: Interactions, name: str = "data", *, are_targets: bool = False
+) -> Interactions:
+    """Return rows that come later than known ones, read by their rules; Interactions are checked against these.
+
+    Of targets that are to be found nobody needs the weights.
+    """
     if isinstance(source, Interactions):
-        check_later(source, known.schema)
+        check_later(source, known.schema, are_targets=are_targets)
         return source
     if issparse(source):
         found = "a sparse matrix, which has no ids"
         raise DataError(f"{name}: expected Interactions, a path or a data frame, found {found}")
     if is_table(source) or isinstance(source, str | Path):
-        from loca.data.readers import read_interactions
+        from loca.data.readers import ReadRequest, read_with_remarks
 
-        return read_interactions(source, like=known)
+        request = ReadRequest(are_targets=are_targets).like(known.schema)
+        return read_with_remarks(source, request)
     expected = "Interactions, a path or a data frame"
     raise DataError(f"{name}: expected {expected}, found {type(source).__name__}")
 
 
-def check_later(later: Interactions, known: Schema) -> None:
+def check_later(later: Interactions, known: Schema, *, are_targets: bool = False) -> None:
     """Refuse interactions that were read by other rules than known ones, where that changes an answer."""
     found = later.schema
     if known.min_rating is not None and found.min_rating != known.min_rating:
@@ -60,7 +66,7 @@ def check_later(later: Interactions, known: Schema) -> None:
                 f"are {read}; read them with min_rating={known.min_rating:g}, or give the table itself"
             )
         tell_remarks([no_ratings("these interactions", known)])
-    if known.weighting is not None and found.weighting != known.weighting:
+    if known.weighting is not None and found.weighting != known.weighting and not are_targets:
         read = "without" if found.weighting is None else f"with weight={str(found.weighting)!r}"
         raise DataError(
             f"weights: the model was fitted with weight={str(known.weighting)!r}, and these rows were "

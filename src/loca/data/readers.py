@@ -161,39 +161,34 @@ def read_interactions(
     >>> data.matrix().toarray().tolist()
     [[1.0, 2.0], [0.0, 5.0]]
     """
+    request = ReadRequest(
+        columns=_given_columns(user=user, item=item, rating=rating, time=time, event=event),
+        schema=Schema(
+            min_rating=min_rating,
+            weighting=Weighting.of(weight),
+            source_unit=cast(SourceUnit | None, time_unit),
+            repeats="newest" if distinct else "all",
+            min_user_interactions=min_user_interactions,
+            min_item_interactions=min_item_interactions,
+        ),
+        layout=layout,
+        separator=separator,
+        header=header,
+        repeat_filter=repeat_filter,
+        keep_unused_items=keep_unused_items,
+    )
+    if like is not None:
+        request = request.like(_schema_of(like))
+    return read_with_remarks(source, request).with_recency(recency)
+
+
+def read_with_remarks(source: Any, request: ReadRequest) -> Interactions:
+    """Return the interactions of a source; what is worth knowing is told, and stands with them."""
     with collect_remarks() as collected:
-        if like is not None:
-            given = {
-                "weight": weight,
-                "min_user_interactions": min_user_interactions,
-                "min_item_interactions": min_item_interactions,
-            }
-            for name, value in given.items():
-                if value:
-                    raise ConfigError(f"{name}: is that of `like`; leave it out")
-        request = ReadRequest(
-            columns=_given_columns(user=user, item=item, rating=rating, time=time, event=event),
-            schema=Schema(
-                min_rating=min_rating,
-                weighting=Weighting.of(weight),
-                source_unit=cast(SourceUnit | None, time_unit),
-                repeats="newest" if distinct else "all",
-                min_user_interactions=min_user_interactions,
-                min_item_interactions=min_item_interactions,
-            ),
-            layout=layout,
-            separator=separator,
-            header=header,
-            repeat_filter=repeat_filter,
-            keep_unused_items=keep_unused_items,
-        )
-        if like is not None:
-            request = request.like(_schema_of(like))
         interactions, table = read_table(source, request)
         if table is not None:
             tell_remarks(table.remarks(interactions.schema))
-    found = replace(interactions, remarks=collected.remarks)
-    return found.with_recency(recency)
+    return replace(interactions, remarks=collected.remarks)
 
 
 def _given_columns(**columns: Column | None) -> dict[str, Column]:
@@ -215,7 +210,8 @@ class ReadRequest:
     """How a source is to be read: columns, the schema that its rows are to follow, and the form of a file.
 
     A later source (`is_later`) is read by the schema of an earlier one: columns of which it has the name
-    are taken under that name, and what is told once of a source is not told again.
+    are taken under that name, and what is told once of a source is not told again. Of targets that are to
+    be found (`are_targets`) nobody needs the weights.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -226,13 +222,23 @@ class ReadRequest:
     repeat_filter: bool = False
     keep_unused_items: bool = False
     is_later: bool = False
+    are_targets: bool = False
 
     def like(self, schema: Schema) -> ReadRequest:
         """Return the request to read by an earlier schema; the unit of times may be named anew."""
-        if self.schema.source_unit is not None:
-            schema = replace(schema, source_unit=self.schema.source_unit)
+        own = self.schema
+        for name in ("weighting", "min_rating", "min_user_interactions", "min_item_interactions"):
+            given, known = getattr(own, name), getattr(schema, name)
+            is_free = name == "min_rating" and known is None
+            if given and str(given) != str(known) and not is_free:
+                raise ConfigError(
+                    f"{'weight' if name == 'weighting' else name}: later rows are read like the "
+                    f"earlier ones ({known or 'without it'}); leave it out"
+                )
+        if own.source_unit is not None:
+            schema = replace(schema, source_unit=own.source_unit)
         if schema.min_rating is None:
-            schema = replace(schema, min_rating=self.schema.min_rating)
+            schema = replace(schema, min_rating=own.min_rating)
         schema = replace(schema, min_user_interactions=0, min_item_interactions=0)
         return replace(self, schema=schema, is_later=True)
 
@@ -620,8 +626,8 @@ def _times_of(
 def _weights_of(table: pl.DataFrame, schema: Schema, name: str) -> npt.NDArray[np.float64] | None:
     """Return what each row counts, from 0 on; None where all count alike."""
     weighting = schema.weighting
-    if weighting is None:
-        return None
+    if weighting is None or not {"event", "weight"} & set(table.columns):
+        return None  # targets may come without what they count
     if weighting.kinds:
         weight_of = dict(weighting.kinds)
         events = table["event"].unique().to_list()
@@ -774,11 +780,15 @@ class ColumnPlan:
             if role not in request.needed:
                 continue
             column = weighting[role]
+            if request.are_targets and (column is None or column not in names):
+                column = None
             place = (
                 tables.usual_position(role, names)
                 if column is None
                 else tables.position_of(column, names, where)
             )
+            if place is None and request.are_targets:
+                continue
             if place is None:
                 problem = f"cannot tell which column holds the {role}s"
                 listed = tables.listed(names)

@@ -498,7 +498,7 @@ def hold_out(known: Interactions, later: Any, *, histories: Any = None) -> tuple
     >>> bool(loca.evaluate(model, held_out).means()["ndcg@100"] == loca.evaluate(model, split.test).means()["ndcg@100"])
     True
     """
-    later = read_later(later, known, "later")
+    later = read_later(later, known, "later", are_targets=True)
     if histories is not None:
         histories = read_later(histories, known, "histories")
         known = known.merged(histories, new_items=False)
@@ -562,7 +562,9 @@ def split_from(train: Any, test: Any, *, validation: Any = 0, keep: int = 1) -> 
 
 def _later_part(part: Any, train: Interactions, name: str) -> Interactions:
     """Return a part of a split that is not trained on, read by the rules of the one that is."""
-    return as_interactions(part, name) if issparse(part) else read_later(part, train, name)
+    if issparse(part):
+        return as_interactions(part, name)
+    return read_later(part, train, name, are_targets=name == "test")
 
 
 def plain_lines(report: Iterable[str], remarks: Remarks) -> list[str]:

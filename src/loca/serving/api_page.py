@@ -11,103 +11,130 @@ import msgspec
 from jinja2 import Environment
 
 import loca
+from loca.serving.problem import ProblemDocument
+from loca.serving.replies import SCHEMAS, ProblemReply
 
-_REPLIES = {
-    "200": "The answer; `model` and `fingerprint` name the version that gave it.",
+_PROBLEMS = {
     "400": "Not JSON, or of other types.",
     "401": "No token, or another one.",
     "404": "An unknown user, item, community or model.",
     "413": "A body that is too large.",
     "422": "What the model refuses, in its words.",
-    "429": "Too many requests of this client; Retry-After says when.",
-    "503": "Too many requests wait; Retry-After says when.",
+    "429": "Too many requests of this client; Retry-After says when to come back.",
+    "503": "Too many requests wait; Retry-After says when to come back.",
 }
+_OF_A_MODEL = (
+    "The answer; model and fingerprint name the version that gave it, notes say what was left out or "
+    "answered otherwise than requested."
+)
+_WITH_NOTES = ("/v1/recommend", "/v1/similar", "/v1/explain", "/v1/communities")
 _PARAMETERS = {
     "n": ("integer", "Length of the list."),
     "model": ("string", "The name of the model; the first one by default."),
     "recency": (
         "string",
-        "Half-life of the items of a history: 4 (positions), 30d (time) or none.",
+        "Half-life of the items of a history: 4 (positions), 30d (time), 5steps (units of times "
+        "that are no dates) or none.",
     ),
     "q": ("string", "The beginning of an id, or words of a title."),
     "what": ("string", "users, items or all."),
     "user": ("string", "The id of a user."),
     "item": ("string", "The id of an item."),
     "number": ("integer", "The number of a community."),
-    "row": ("integer", "The row of a user, from 0."),
+    "row": ("integer", "The row of a user, from 0, as the map has it."),
 }
 _QUERIES = {
     "/v1/recommend/{user}": ("n", "model", "recency"),
     "/v1/similar/{item}": ("n", "model"),
     "/v1/communities": ("model",),
     "/v1/communities/{number}": ("n", "model"),
-    "/v1/map": ("model",),
     "/v1/search": ("q", "what", "n", "model"),
-    "/v1/users/{row}": ("model",),
+    "/v1/users/{user}": ("model",),
+    "/v1/map": ("model",),
+    "/v1/map/users/{row}": ("model",),
 }
+_EXAMPLES = {
+    "/v1/recommend": {"titles": ["Iron Fever", "Crimson Forest"], "n": 3},
+    "/v1/recommend/batch": {"requests": [{"user": "u0002"}, {"items": ["i003"], "n": 5}]},
+    "/v1/explain": {"user": "u0002", "item": "i003"},
+}
+_OTHER_TYPES = {"/v1/map": "application/octet-stream", "/metrics": "text/plain"}
 _PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-    """<!doctype html>
+    """{% macro link(reference) %}
+{% set name = reference.split("/")[-1] %}<a href="#{{ name }}">{{ name }}</a>
+{%- endmacro %}
+{% macro words(schema) %}
+{% if "$ref" in schema %}{{ link(schema["$ref"]) }}
+{%- elif schema.anyOf %}{% for one in schema.anyOf %}{{ words(one) }}{{ "" if loop.last else " or " }}{% endfor %}
+{%- elif schema.enum %}{{ schema.enum | join(", ") }}
+{%- elif schema.type == "array" %}list of {{ words(schema["items"] or {}) }}
+{%- else %}{{ schema.type or "any" }}
+{%- endif %}
+{% endmacro %}
+<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{{ api.info.title }}</title><link rel="stylesheet" href="/explorer/explorer.css"></head>
+<title>{{ api.info.title }}</title><link rel="icon" href="data:,">
+<link rel="stylesheet" href="/explorer/explorer.css"></head>
 <body><main class="api"><h1>{{ api.info.title }} {{ api.info.version }}</h1>
 <p>{{ api.info.description }} <a href="/openapi.json">OpenAPI document</a>, <a href="/">explorer</a>.</p>
 {% for path, methods in api.paths.items() %}{% for method, about in methods.items() %}
 <section><h2><code>{{ method | upper }} {{ path }}</code></h2><p>{{ about.summary }}</p>
+{% if about.description %}<p>{{ about.description }}</p>{% endif %}
 {% if about.parameters %}<table><tr><th>parameter</th><th>in</th><th>type</th><th>meaning</th></tr>
 {% for one in about.parameters %}
 <tr><td><code>{{ one.name }}</code></td><td>{{ one.in }}</td><td>{{ one.schema.type }}</td>
 <td>{{ one.description }}</td></tr>
 {% endfor %}</table>{% endif %}
 {% if about.requestBody %}
-{% set name = about.requestBody.content["application/json"].schema["$ref"].split("/")[-1] %}
-<p>Body: <a href="#{{ name }}">{{ name }}</a></p>{% endif %}</section>
+{% set body = about.requestBody.content["application/json"] %}
+<p>Body: {{ link(body.schema["$ref"]) }}</p>
+<pre>curl localhost:8000{{ path }} -d '{{ body.example | tojson }}'</pre>{% endif %}
+{% set reply = about.responses["200"].content["application/json"] %}
+{% if reply and reply.schema %}<p>Reply: {{ link(reply.schema["$ref"]) }}</p>{% endif %}</section>
 {% endfor %}{% endfor %}
-<h2>Bodies</h2>
+<h2>Bodies and replies</h2>
 {% for name, schema in api.components.schemas.items() %}
 <section id="{{ name }}"><h3>{{ name }}</h3><p>{{ schema.description }}</p>
-<pre>{{ schema | tojson(indent=2) }}</pre></section>{% endfor %}
+<table><tr><th>field</th><th>type</th><th>default</th><th>meaning</th></tr>
+{% for field, about in schema.properties.items() %}
+<tr><td><code>{{ field }}</code></td><td>{{ words(about) }}</td>
+<td>{% if field in schema.required %}required{% elif "default" in about %}{{ about.default | tojson }}{% endif %}</td>
+<td>{{ about.description }}</td></tr>
+{% endfor %}</table></section>{% endfor %}
 </main></body></html>
 """
 )
 
 
 def openapi_document(
-    endpoints: Iterable[tuple[str, str, Callable[..., Any]]], bodies: Mapping[str, type]
+    endpoints: Iterable[tuple[str, str, Callable[..., Any]]],
+    bodies: Mapping[str, type],
+    replies: Mapping[str, type],
 ) -> dict[str, Any]:
-    """The document of routes (method, path, function, whose docstring is the summary) and of the bodies of paths."""
+    """Describe routes (method, path, function), with the types of their bodies and replies by path.
+
+    The first line of a function's docstring is the summary, the rest the description.
+    """
     _, schemas = msgspec.json.schema_components(
-        bodies.values(), ref_template="#/components/schemas/{name}"
+        [*bodies.values(), *replies.values(), ProblemReply],
+        ref_template=SCHEMAS + "{name}",
     )
     paths: dict[str, Any] = {}
     for method, template, endpoint in endpoints:
-        path = re.sub(r":path", "", template)
-        inside = [(name, "path") for name in re.findall(r"{(\w+)}", path)]
-        parameters = []
-        for name, place in [*inside, *((name, "query") for name in _QUERIES.get(path, ()))]:
-            kind, text = _PARAMETERS[name]
-            about = {
-                "name": name,
-                "in": place,
-                "required": place == "path",
-                "schema": {"type": kind},
-            }
-            parameters.append({**about, "description": text})
-        kind = "application/octet-stream" if path == "/v1/map" else "application/json"
-        replies: dict[str, Any] = {code: {"description": text} for code, text in _REPLIES.items()}
-        replies["200"]["content"] = {kind: {}}
-        found: dict[str, Any] = {
-            "summary": (inspect.getdoc(endpoint) or "").split("\n")[0],
+        path = template.replace(":path", "")
+        summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n")
+        about: dict[str, Any] = {
+            "summary": summary,
             "operationId": endpoint.__name__,
-            "parameters": parameters,
-            "responses": replies,
+            "parameters": _parameters(path),
+            "responses": _responses(path, replies.get(path)),
         }
-        if method == "POST":
-            reference = {"$ref": f"#/components/schemas/{bodies[path].__name__}"}
-            found["requestBody"] = {
-                "required": True,
-                "content": {"application/json": {"schema": reference}},
-            }
-        paths.setdefault(path, {})[method.lower()] = found
+        if description:
+            about["description"] = " ".join(description.split())
+        if path in bodies and method == "POST":
+            body = {"schema": _reference(bodies[path]), "example": _EXAMPLES[path]}
+            about["requestBody"] = {"required": True, "content": {"application/json": body}}
+        paths.setdefault(path, {})[method.lower()] = about
     return {
         "openapi": "3.1.0",
         "info": {
@@ -124,6 +151,41 @@ def openapi_document(
     }
 
 
+def _parameters(path: str) -> list[dict[str, Any]]:
+    """Return the parameters of a path, and of the query behind it."""
+    inside = [(name, "path") for name in re.findall(r"{(\w+)}", path)]
+    behind = [(name, "query") for name in _QUERIES.get(path, ())]
+    found = []
+    for name, place in [*inside, *behind]:
+        kind, meaning = _PARAMETERS[name]
+        found.append(
+            {
+                "name": name,
+                "in": place,
+                "required": place == "path",
+                "schema": {"type": kind},
+                "description": meaning,
+            }
+        )
+    return found
+
+
+def _responses(path: str, reply: type | None) -> dict[str, Any]:
+    """Return what a path may reply, by status."""
+    media_type = _OTHER_TYPES.get(path, "application/json")
+    schema: dict[str, Any] = {} if reply is None else {"schema": _reference(reply)}
+    meaning = _OF_A_MODEL if path.startswith(_WITH_NOTES) else "The answer."
+    found: dict[str, Any] = {"200": {"description": meaning, "content": {media_type: schema}}}
+    problem = {"application/problem+json": {"schema": _reference(ProblemDocument)}}
+    for status, meaning in _PROBLEMS.items():
+        found[status] = {"description": meaning, "content": problem}
+    return found
+
+
+def _reference(kind: type) -> dict[str, str]:
+    return {"$ref": SCHEMAS + kind.__name__}
+
+
 def render_page(document: Mapping[str, Any]) -> str:
-    """The document as a page."""
+    """Return the document as a page."""
     return _PAGE.render(api=document)

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: what may be requested, who may, and how every end becomes a reply."""
+"""The service as an ASGI application: its routes, who may use them, and how every end becomes a reply."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -35,15 +37,32 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import loca
-from loca.config.options import parse_recency
-from loca.data.id_map import Id, IdMap
+from loca.data.id_map import Id
 from loca.errors import DataError, LocaError
 from loca.evaluation.explain import explain
-from loca.evaluation.recommend import Recommendations
+from loca.remarks import collect_remarks
 from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
 from loca.serving.model_store import ModelStore, ModelVersion
-from loca.serving.scorer import ListOptions, QueueFullError, Scorer
+from loca.serving.notes import Note, as_notes, no_warning, told_notes
+from loca.serving.problem import Problem, number_between, whole_number
+from loca.serving.replies import (
+    BatchReply,
+    ListReply,
+    ProblemReply,
+    SimilarReply,
+    listed_items,
+    shown_history,
+)
+from loca.serving.requests import (
+    BatchRequest,
+    ExplainRequest,
+    ListQuery,
+    ListRequest,
+    RequestReader,
+    takes_long,
+)
+from loca.serving.scorer import QueueFullError, Scorer
 
 PAGE = Path(__file__).parent / "page"
 _PAGE_TYPES = {
@@ -68,19 +87,7 @@ _OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json")
 _MOST_CLIENTS = 10_000
 _LATENCIES = 1000
 _MOST_EXPLAINED = 16
-_TITLES = {
-    400: "Bad request",
-    401: "Not authorised",
-    404: "Not found",
-    405: "Method not allowed",
-    408: "Request timeout",
-    413: "Body too large",
-    421: "Misdirected request",
-    422: "Cannot be answered",
-    429: "Too many requests",
-    500: "Internal error",
-    503: "Busy",
-}
+_MOST_FOUND = 100  # users, and items, of a search
 log = logging.getLogger("loca.service")
 
 
@@ -102,73 +109,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_requests: bool = True
 
 
-# -- What may be requested ---------------------------------------------------------------------------------------------
-
-_Id = int | float | Annotated[str, msgspec.Meta(max_length=1000)]
-_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Who wants a list (a user, a history of items, or one of titles, oldest first), and what may be in it."""
-
-    user: _Id | None = None
-    items: list[_Id] | None = None
-    titles: (
-        Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=100)]
-        | None
-    ) = None
-    model: str | None = None
-    n: Annotated[int, msgspec.Meta(ge=1)] = 10
-    only: list[_Id] | None = None
-    never: list[_Id] | None = None
-    candidates: list[_Id] | None = None
-    recency: Annotated[str, msgspec.Meta(max_length=60)] | None = None
-    global_share: _Share | None = None
-    hide_seen: bool = True
-    on_unknown: Literal["error", "skip", "popular"] = "error"
-    explain: bool = False
-
-
-class ExplainRequest(ListRequest, forbid_unknown_fields=True, kw_only=True):
-    """The same, and perhaps one item that is to be explained, listed or not."""
-
-    item: _Id | None = None
-
-
-class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Several requests for lists."""
-
-    requests: Annotated[list[ListRequest], msgspec.Meta(min_length=1, max_length=256)]
-
-
-class ListedItem(msgspec.Struct, omit_defaults=True):
-    """An item of a list."""
-
-    item: Id
-    score: float
-    rank: int
-    title: str | None = None
-
-
-class Problem(Exception):
-    """A request that is refused: a status and what is wrong."""
-
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.detail, self.headers = status, detail, dict(headers or {})
-
-    def document(self) -> dict[str, Any]:
-        """As RFC 9457 has it."""
-        title = _TITLES.get(self.status, "Error")
-        return {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
-
-    def response(self) -> Response:
-        """The reply."""
-        body = msgspec.json.encode(self.document())
-        return Response(body, self.status, self.headers, "application/problem+json")
-
-
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as JSON has them."""
+    """Return numbers of numpy as JSON has them."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -183,7 +125,7 @@ _decode_batch = msgspec.json.Decoder(BatchRequest).decode
 
 
 def reply(document: Any) -> Response:
-    """A reply as JSON."""
+    """Return a reply as JSON."""
     return Response(_encoder.encode(document), media_type="application/json")
 
 
@@ -191,13 +133,16 @@ def reply(document: Any) -> Response:
 
 
 class Service:
-    """Answers requests by the models of a store; `app` is what a server runs."""
+    """Answer requests by the models of a store; `app` is what a server runs."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = ModelStore({name: Path(folder) for name, folder in settings.folders.items()})
         self.metrics = Metrics()
         self.scorer = Scorer(settings.batch, settings.queue, self._note_batch)
+        self.reader = RequestReader(
+            settings.most_items, settings.most_history, self.metrics.count_unknown
+        )
         self.latencies: deque[float] = deque(maxlen=_LATENCIES)
         self.requests = 0
         self.is_ready = False
@@ -224,9 +169,10 @@ class Service:
         yield "GET", "/v1/communities", self.communities
         yield "GET", "/v1/communities/{number}", self.community
         yield "GET", "/v1/models", self.models
-        yield "GET", "/v1/map", self.map
         yield "GET", "/v1/search", self.search
-        yield "GET", "/v1/users/{row}", self.user
+        yield "GET", "/v1/users/{user:path}", self.user
+        yield "GET", "/v1/map", self.map
+        yield "GET", "/v1/map/users/{row}", self.map_user
         yield "GET", "/health/live", self.live
         yield "GET", "/health/ready", self.ready
         yield "GET", "/metrics", self.prometheus
@@ -287,97 +233,67 @@ class Service:
     # Lists
 
     async def recommend(self, request: Request) -> Response:
-        """The best items for a user or a history."""
+        """List the best items for a user or for a history.
+
+        Unknown ids of only, never and candidates are refused whatever on_unknown says.
+        """
         return reply(await self._list(decode(_decode_list, await self._body(request))))
 
     async def recommend_user(self, request: Request) -> Response:
-        """The best items for a user that the model knows."""
+        """List the best items for a user, by id."""
         given = self._query(request, "n", "model", "recency")
-        n = self._length(whole(given, "n", 10))
-        wanted = ListRequest(user=request.path_params["user"], n=n, **_words(given))
+        wanted = ListRequest(
+            user=request.path_params["user"],
+            n=self._length(given),
+            model=given.get("model"),
+            recency=given.get("recency"),
+        )
         return reply(await self._list(wanted))
 
     async def recommend_batch(self, request: Request) -> Response:
-        """Lists for several requests, each with its own end."""
+        """Answer several requests for lists, each with a list or with a problem of its own."""
         wanted = decode(_decode_batch, await self._body(request)).requests
         if sum(one.explain for one in wanted) > _MOST_EXPLAINED:
             raise Problem(
                 422, f"explain: expected for at most {_MOST_EXPLAINED} requests of a batch"
             )
-        answers = await asyncio.gather(*(self._list(one) for one in wanted), return_exceptions=True)
-        return reply(
-            {"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]}
-        )
+        answers = await asyncio.gather(*(self._answer_of_batch(one) for one in wanted))
+        return reply(BatchReply(answers))
 
-    async def _list(self, wanted: ListRequest) -> dict[str, Any]:
-        version, options, who = await self._resolve(wanted)
-        found, place = await self.scorer.find_list(options, who, wanted.n)
-        listed = list_items(version, found, place, wanted.n)
-        user = wanted.user if wanted.user is None else found.users[place]
-        answer: dict[str, Any] = {**version.about(), "user": user, "items": listed}
+    async def _answer_of_batch(self, wanted: ListRequest) -> ListReply | ProblemReply:
+        with collect_remarks(no_warning):
+            try:
+                return await self._list(wanted)
+            except Exception as error:
+                return ProblemReply(as_problem(error).document())
+
+    async def _list(self, wanted: ListRequest) -> ListReply:
+        query = await self._read(wanted)
+        version = query.version
+        found, place = await self.scorer.find_list(query.options, query.who, wanted.n)
+        items = listed_items(version, found, place, wanted.n)
+        answer = ListReply(
+            model=version.name,
+            fingerprint=version.fingerprint,
+            user=query.user,
+            items=items,
+            notes=[],
+        )
+        if query.history is not None:
+            answer.history = shown_history(version, query.history)
         if wanted.explain:
-            answer["explanation"] = await self._why(version, options, who, None, wanted.n)
+            answer.explanation = None
+            if not query.is_empty:
+                answer.explanation = await self._explanation(query, None, wanted.n)
+        answer.notes = told_notes()
         return answer
 
-    async def _resolve(self, wanted: ListRequest) -> tuple[ModelVersion, ListOptions, Any]:
-        """Which version answers whom, and how; what is unknown or too much is refused before it waits."""
+    async def _read(self, wanted: ListRequest) -> ListQuery:
+        """Return what a request means; what is unknown or too much is refused before it waits."""
         version = self._version(wanted.model)
-        given = [one for one in (wanted.user, wanted.items, wanted.titles) if one is not None]
-        if len(given) != 1:
-            raise Problem(
-                422, f"who asks? expected one of user, items and titles, found {len(given)}"
-            )
-        if wanted.n > self.settings.most_items:
-            raise Problem(
-                422, f"n: expected at most {self.settings.most_items:,}, found {wanted.n:,}"
-            )
-        known, strict = version.known, wanted.on_unknown == "error"
-        if wanted.user is not None:
-            if strict:
-                self._check_known(known.users, [wanted.user])
-            who: Any = wanted.user
-        else:
-            who = wanted.items
-            if (
-                wanted.titles is not None
-            ):  # a title that is not one as it stands is looked for in all
-                who = await asyncio.to_thread(self._from_titles, version, wanted.titles, strict)
-            if len(who) > self.settings.most_history:
-                most = f"{self.settings.most_history:,}"
-                raise Problem(
-                    422, f"items: expected a history of at most {most}, found {len(who):,}"
-                )
-            if not who and strict:
-                raise Problem(422, "items: expected at least one item to answer from")
-            if strict:
-                self._check_known(known.items, who)
-        for name in ("only", "never", "candidates"):
-            if strict and (ids := getattr(wanted, name)) is not None:
-                self._check_known(known.items, ids, f"{name}: ")
-        chosen = {
-            name: None if (ids := getattr(wanted, name)) is None else tuple(ids)
-            for name in ("only", "never", "candidates")
-        }
-        model: Any = version.model
-        if wanted.global_share is not None:
-            if version.with_global_share is None:
-                raise Problem(422, "global_share: this model has no communities")
-            model = version.with_global_share(wanted.global_share)
-        recency: Any = "model"
-        if wanted.recency is not None:
-            try:
-                recency = parse_recency(wanted.recency)
-            except LocaError as error:
-                raise Problem(422, str(error)) from None
-        options = ListOptions(
-            model,
-            wanted.user is None,
-            hide_seen=wanted.hide_seen,
-            on_unknown=wanted.on_unknown,
-            recency=recency,
-            **chosen,
-        )
-        return version, options, who
+        if takes_long(wanted):
+            return await asyncio.to_thread(self.reader.read, wanted, version)
+        return self.reader.read(wanted, version)
 
     def _version(self, name: str | None) -> ModelVersion:
         try:
@@ -385,98 +301,80 @@ class Service:
         except KeyError as error:
             raise Problem(404, error.args[0]) from None
 
-    def _check_known(self, ids: IdMap, wanted: list[Any], where: str = "") -> None:
-        """Refuse ids that are unknown; looking for close ones would take too long here."""
-        for one in wanted:
-            if one not in ids:
-                self.metrics.unknown.labels(ids.what).inc()
-                advice = "search with GET /v1/search?q=, or say on_unknown: skip or popular"
-                raise Problem(404, f"{where}unknown {ids.what} {one!r:.100}; {advice}")
-
-    def _from_titles(self, version: ModelVersion, titles: list[str], strict: bool) -> list[Id]:
-        found = []
-        for title in titles:
-            try:
-                found.append(version.find_title(title))
-            except DataError as error:
-                is_unknown = str(error).startswith("unknown")
-                self.metrics.unknown.labels("title").inc(is_unknown)
-                if strict or not is_unknown:
-                    raise Problem(404 if is_unknown else 422, str(error)) from None
-        return found
-
     async def similar(self, request: Request) -> Response:
-        """The items that are most similar to one item."""
+        """List the items most similar to an item, by the model's own measure of similarity.
+
+        A score is that similarity, at most 1; only items with one above 0 are listed. A model that knows no similarity
+        of items, such as Popularity, answers 422. What goes with an item is POST /v1/recommend with it as the history.
+        """
         given = self._query(request, "n", "model")
-        version, n = self._version(given.get("model")), self._length(whole(given, "n", 10))
-        items, item = version.known.items, request.path_params["item"]
-        self._check_known(items, [item])
+        version, n = self._version(given.get("model")), self._length(given)
+        row = self.reader.item_row(request.path_params["item"], version)
+        item = version.item_ids[row]
         found = await self.scorer.call(lambda: version.model.similar_items([item], n))
-        row = items.row(item)
-        titled = {} if version.titles is None else {"title": version.titles[row]}
-        return reply(
-            {
-                **version.about(),
-                "item": version.item_ids[row],
-                **titled,
-                "items": list_items(version, found, 0, n),
-            }
+        answer = SimilarReply(
+            model=version.name,
+            fingerprint=version.fingerprint,
+            item=item,
+            items=listed_items(version, found, 0, n),
+            notes=told_notes(),
+            title=None if version.titles is None else version.titles[row],
         )
+        return reply(answer)
 
     # Explanations and communities
 
     async def explain(self, request: Request) -> Response:
-        """Why a list is what it is, or one item's score."""
+        """Explain a list, or the score of one item."""
         wanted = decode(_decode_explain, await self._body(request))
-        version, options, who = await self._resolve(wanted)
+        query = await self._read(wanted)
+        version, item = query.version, None
         if wanted.item is not None:
-            self._check_known(version.known.items, [wanted.item], "item: ")
-        return reply(
-            {**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)}
-        )
+            item = version.item_ids[self.reader.item_row(wanted.item, version, "item: ")]
+        if query.is_empty:
+            raise Problem(422, "there is no history that a list could be explained from")
+        explanation = await self._explanation(query, item, wanted.n)
+        return reply({**version.about(), **explanation, "notes": told_notes()})
 
-    async def _why(
-        self, version: ModelVersion, options: ListOptions, who: Any, item: Any, n: int
-    ) -> dict[str, Any]:
-        known = version.known
-        if options.is_history and options.on_unknown != "error":
-            who = [one for one in who if one in known.items]
-        if (
-            item is None and not options.is_plain
-        ):  # the items of this list, not of that without conditions
-            listed, place = await self.scorer.find_list(options, who, n)
-            item = [
-                version.item_ids[row] for row in listed.item_rows[place, :n].tolist() if row >= 0
-            ]
+    async def _explanation(self, query: ListQuery, item: Id | None, n: int) -> dict[str, Any]:
+        """Return why a list is what it is, or one item's score; nobody without a history comes here."""
+        version, options = query.version, query.options
+        explained: Id | list[Id] | None = item
+        if item is None and not options.is_plain:
+            # The items of this list, not of that without conditions.
+            listed, place = await self.scorer.find_list(options, query.who, n)
+            item_rows = listed.item_rows[place, :n].tolist()
+            explained = [version.item_ids[row] for row in item_rows if row >= 0]
+        who: Any = query.user
+        if query.history is None:
+            n_items = len(version.known.items_of(version.known.users.row(who)))
+        else:
+            who, n_items = {"history": query.who}, len(query.history)
+        if explained is None and n_items * n > self.settings.most_reasons:
+            most = f"{max(1, self.settings.most_reasons // n_items):,} explained"
+            found = f"a history of {n_items:,}, found {n:,}"
+            raise Problem(422, f"n: expected at most {most} for {found}")
 
         def find() -> dict[str, Any]:
-            held = len(who) if options.is_history else len(known.items_of(known.users.row(who)))
-            if item is None and held * n > self.settings.most_reasons:
-                most = max(1, self.settings.most_reasons // held)
-                raise Problem(
-                    422,
-                    f"n: expected at most {most:,} explained for a history of {held:,}, found {n:,}",
-                )
-            one = {"history": who} if options.is_history else who
-            found = explain(options.model, one, item, n, recency=options.recency)
-            counts = explorer.history_counts(options.model, one, recency=options.recency)
+            found = explain(options.model, who, explained, n, recency=options.recency)
+            counts = explorer.history_counts(options.model, who, recency=options.recency)
             return {**found.to_json(), "counts": counts}
 
-        found: dict[str, Any] = await self.scorer.call(find)
-        return found
+        explanation: dict[str, Any] = await self.scorer.call(find)
+        return explanation
 
     async def communities(self, request: Request) -> Response:
-        """The communities of a model."""
+        """List the communities of a model."""
         version = self._version(self._query(request, "model").get("model"))
         users = await self._map(version)
         found = await self.scorer.call(partial(explorer.list_communities, version.model, users))
-        return reply({**version.about(), **found})
+        return reply({**version.about(), **found, "notes": self._community_notes(version)})
 
     async def community(self, request: Request) -> Response:
-        """One community: who is in it, what they take, and what its model lists beside the global one."""
+        """Describe a community: who is in it, what they take, and its list beside the global one."""
         given = self._query(request, "n", "model")
-        version, n = self._version(given.get("model")), self._length(whole(given, "n", 10))
-        number = whole(request.path_params, "number", 0)
+        version, n = self._version(given.get("model")), self._length(given)
+        number = whole_number(request.path_params, "number")
         users = await self._map(version)
         try:
             found = await self.scorer.call(
@@ -484,12 +382,56 @@ class Service:
             )
         except DataError as error:
             raise Problem(404, str(error)) from None
+        return reply({**version.about(), **found, "notes": self._community_notes(version)})
+
+    @staticmethod
+    def _community_notes(version: ModelVersion) -> list[Note]:
+        """Return what was told now, and what the fit has to say of its communities."""
+        of_fit = [one for one in version.model.remarks_ if one.kind == "communities"]
+        return [*told_notes(), *as_notes(of_fit)]
+
+    # Users
+
+    async def search(self, request: Request) -> Response:
+        """Find users and items by the beginning of an id, or by words of a title."""
+        given = self._query(request, "q", "what", "n", "model")
+        version = self._version(given.get("model"))
+        n = number_between(given, "n", 1, _MOST_FOUND, 20)
+        what = given.get("what", "all")
+        if what not in ("users", "items", "all"):
+            raise Problem(422, f"what: expected users, items or all, found {what!r:.60}")
+        found = await asyncio.to_thread(
+            explorer.search, version.known, given.get("q", "")[:200], what, n
+        )
         return reply({**version.about(), **found})
 
-    # The explorer
+    async def user(self, request: Request) -> Response:
+        """Return the row of a user and the place on the map, by id."""
+        version = self._version(self._query(request, "model").get("model"))
+        users, user_id = version.known.users, request.path_params["user"]
+        if user_id not in users:
+            self.metrics.count_unknown("user")
+            raise Problem(404, f"unknown user {user_id!r:.100}; search with GET /v1/search?q=")
+        return await self._user_of_row(version, users.row(user_id))
+
+    async def map_user(self, request: Request) -> Response:
+        """Return the user of a point of the map, by row."""
+        version = self._version(self._query(request, "model").get("model"))
+        row, n_users = whole_number(request.path_params, "row"), version.known.n_users
+        if not 0 <= row < n_users:
+            raise Problem(404, f"unknown user row {row}; this model has rows 0 to {n_users - 1:,}")
+        return await self._user_of_row(version, row)
+
+    async def _user_of_row(self, version: ModelVersion, row: int) -> Response:
+        users = await self._map(version)
+        return reply({**version.about(), **explorer.describe_user(version.model, users, row)})
 
     async def map(self, request: Request) -> Response:
-        """The users as points."""
+        """Return the users as points.
+
+        After the letters LOCAMAP1 come little-endian numbers: of users and communities (two uint32), then x and y of
+        each user (two float32, within −1 … 1), their rows (uint32), and their communities (uint16, 65535 for none).
+        """
         version = self._version(self._query(request, "model").get("model"))
         users = await self._map(version)
         headers = {"x-loca-model": version.name, "x-loca-fingerprint": version.fingerprint}
@@ -503,29 +445,8 @@ class Service:
                 await asyncio.to_thread(lambda: version.user_map)
         return version.user_map
 
-    async def search(self, request: Request) -> Response:
-        """Users and items by the beginning of an id, or by words of a title."""
-        given = self._query(request, "q", "what", "n", "model")
-        version, n = self._version(given.get("model")), min(whole(given, "n", 20), 100)
-        what = given.get("what", "all")
-        if what not in ("users", "items", "all"):
-            raise Problem(422, f"what: expected users, items or all, found {what!r:.60}")
-        found = await asyncio.to_thread(
-            explorer.search, version.known, given.get("q", "")[:200], what, n
-        )
-        return reply({**version.about(), **found})
-
-    async def user(self, request: Request) -> Response:
-        """The user of a row: id and place on the map."""
-        version = self._version(self._query(request, "model").get("model"))
-        row, count = whole(request.path_params, "row", 0), version.known.n_users
-        if row >= count:
-            raise Problem(404, f"unknown user row {row}; this model has {count:,} users")
-        users = await self._map(version)
-        return reply({**version.about(), **explorer.describe_user(version.model, users, row)})
-
     async def page(self, request: Request) -> Response:
-        """The explorer, one file of it."""
+        """Return one file of the explorer."""
         files = page_files()
         name = request.path_params.get("name", "index.html")
         if name not in files:
@@ -536,7 +457,7 @@ class Service:
     # The service itself
 
     async def models(self, request: Request) -> Response:
-        """What is served, and how it goes."""
+        """List the served models, with the notes of their fits, and say how requests are answered."""
         listed = []
         for name, version in self.store.versions.items():
             facts = explorer.model_facts(version.model)
@@ -566,39 +487,42 @@ class Service:
         return reply({"models": listed, "default": default, **health, "version": loca.__version__})
 
     async def live(self, request: Request) -> Response:
-        """Whether the process is there."""
+        """Say that the process is there."""
         return reply({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether requests are answered."""
+        """Say whether requests are answered."""
         if not self.is_ready:
             raise Problem(503, "not ready", {"retry-after": "1"})
         return reply({"status": "ready"})
 
     async def prometheus(self, request: Request) -> Response:
-        """Figures for Prometheus."""
+        """Return figures for Prometheus."""
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     async def openapi(self, request: Request) -> Response:
-        """The description of the interface."""
+        """Return the description of the interface."""
         return reply(self._openapi())
 
     async def docs(self, request: Request) -> Response:
-        """The same as a page."""
+        """Return the description as a page."""
         return Response(render_page(self._openapi()), media_type=_PAGE_TYPES[".html"])
 
     def _openapi(self) -> dict[str, Any]:
-        endpoints = [
-            (method, path, endpoint)
-            for method, path, endpoint in self._endpoints()
-            if "/v1/" in path
-        ]
+        pages = (self.openapi, self.docs, self.page)
+        endpoints = [one for one in self._endpoints() if one[2] not in pages]
         bodies = {
             "/v1/recommend": ListRequest,
             "/v1/recommend/batch": BatchRequest,
             "/v1/explain": ExplainRequest,
         }
-        return openapi_document(endpoints, bodies)
+        replies = {
+            "/v1/recommend": ListReply,
+            "/v1/recommend/{user}": ListReply,
+            "/v1/recommend/batch": BatchReply,
+            "/v1/similar/{item}": SimilarReply,
+        }
+        return openapi_document(endpoints, bodies, replies)
 
     # What comes in
 
@@ -624,7 +548,7 @@ class Service:
         return b"".join(parts)
 
     def _query(self, request: Request, *names: str) -> dict[str, str]:
-        """The parameters of an address, each of them known and given once."""
+        """Return the parameters of an address, each of them known and given once."""
         given: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
             if name not in names or name in given:
@@ -633,14 +557,12 @@ class Service:
             given[name] = value
         return given
 
-    def _length(self, n: int) -> int:
-        if not 1 <= n <= self.settings.most_items:
-            raise Problem(422, f"n: expected 1 to {self.settings.most_items:,}, found {n:,}")
-        return n
+    def _length(self, given: Mapping[str, str]) -> int:
+        return number_between(given, "n", 1, self.settings.most_items, 10)
 
 
 def decode(decoder: Callable[[bytes], Any], body: bytes) -> Any:
-    """What a body says."""
+    """Return what a body says."""
     try:
         return decoder(body)
     except msgspec.ValidationError as error:
@@ -649,34 +571,9 @@ def decode(decoder: Callable[[bytes], Any], body: bytes) -> Any:
         raise Problem(400, f"body: expected JSON, found something else ({error})"[:300]) from None
 
 
-def whole(given: Mapping[str, Any], name: str, default: int) -> int:
-    """A parameter that is a whole number of at least 0."""
-    text = str(given.get(name, default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= 12):
-        raise Problem(422, f"{name}: expected a whole number, found {text!r:.60}")
-    return int(text)
-
-
-def list_items(
-    version: ModelVersion, found: Recommendations, place: int, n: int
-) -> list[ListedItem]:
-    """The first n items of a list, as they are sent."""
-    ids, titles = version.item_ids, version.titles
-    pairs = zip(found.item_rows[place, :n].tolist(), found.scores[place, :n].tolist(), strict=True)
-    return [
-        ListedItem(ids[row], score, rank, None if titles is None else titles[row])
-        for rank, (row, score) in enumerate(pairs, 1)
-        if row >= 0
-    ]
-
-
-def _words(given: Mapping[str, str]) -> dict[str, Any]:
-    return {name: given[name] for name in ("model", "recency") if name in given}
-
-
 @lru_cache(maxsize=1)
 def page_files() -> dict[str, bytes]:
-    """The files of the explorer by name: no other can be read."""
+    """Return the files of the explorer by name: no other can be read."""
     return {
         path.name: path.read_bytes()
         for path in sorted(PAGE.iterdir())
@@ -688,7 +585,7 @@ def page_files() -> dict[str, bytes]:
 
 
 def as_problem(error: BaseException) -> Problem:
-    """What a client gets to know of an error; nothing of the inside."""
+    """Return what a client gets to know of an error: nothing of the inside."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, QueueFullError):
@@ -699,23 +596,23 @@ def as_problem(error: BaseException) -> Problem:
         allowed = {
             name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"
         }
-        return Problem(error.status_code, str(error.detail), allowed)
+        detail = str(error.detail)
+        if error.status_code == 404:
+            detail = "there is nothing at this address; GET /docs lists what there is"
+        return Problem(error.status_code, detail, allowed)
     log.error("a request failed", exc_info=error)
     return Problem(500, "the request could not be answered")
-
-
-def _problem_of(error: Any) -> dict[str, Any]:
-    return {"problem": as_problem(error).document()}
 
 
 def _answering(
     endpoint: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose errors are replies."""
+    """Return an endpoint whose errors are replies, and whose remarks are notes instead of warnings."""
 
     async def answer(request: Request) -> Response:
         try:
-            return await endpoint(request)
+            with collect_remarks(no_warning):
+                return await endpoint(request)
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -732,6 +629,7 @@ class Metrics:
     """Counters and histograms, by the template of the route; of all workers where there are several."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # when each counter began says nothing to anybody here
         self.registry = CollectorRegistry()
         given: dict[str, Any] = {"registry": self.registry}
         self.is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
@@ -753,6 +651,10 @@ class Metrics:
         lives: dict[str, Any] = {**given, "multiprocess_mode": "livesum"}
         self.queue = Gauge("loca_queue_length", "Requests that wait.", **lives)
         self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **lives)
+
+    def count_unknown(self, what: str) -> None:
+        """Count a user, an item or a title that is not known."""
+        self.unknown.labels(what).inc()
 
     def forget_model(self, name: str, fingerprint: str) -> None:
         """A version serves no more; figures that workers share cannot be removed."""
@@ -895,8 +797,8 @@ class _JsonHandler(logging.Handler):
 
 
 def log_as_json() -> None:
-    """Let what goes wrong inside the service, and inside its server, be log lines too."""
-    for name in ("loca.service", "uvicorn.error"):
+    """Let what goes wrong inside the library and inside its server be log lines too, and nothing else be logged."""
+    for name in ("loca", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [_JsonHandler(logging.WARNING)], False
 
@@ -912,7 +814,7 @@ def is_loopback(host: str) -> bool:
 
 
 def say(**values: Any) -> None:
-    """A log line, as JSON; nothing of users or histories."""
-    values = {"time": f"{time.time():.3f}", **values}
+    """Write a log line, as JSON; nothing of users or histories."""
+    values = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
     with suppress(OSError, ValueError):  # nobody reads the log any more
         sys.stderr.write(json.dumps(values, ensure_ascii=False) + "\n")

@@ -15,11 +15,12 @@ from loca.communities.communities import Locality
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id, IdMap
 from loca.data.recency import Recency
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
 from loca.evaluation.explain import Explanation, Rows, Sources
 from loca.evaluation.recommend import Candidates, Ids, Recommendations
 from loca.evaluation.top_n import check_list_length
 from loca.local.explain import AnswersOfCommunities, AnswersOfParts, CommunityAnswer, PartAnswer
+from loca.remarks import KINDS, Remark, keeps_remarks, tell_remarks
 
 if TYPE_CHECKING:
     import httpx
@@ -32,6 +33,8 @@ else:
 # Requests that go together, and their bytes: half of what a service takes by default.
 _BATCH, _BATCH_BYTES = 256, 500_000
 _TRIES, _LONGEST_WAIT = 4, 10.0
+_AGE_UNITS = {"positions": "", "time": "steps", "seconds": "s"}
+_NOT_TOLD = ("history-cut",)  # notes on what a reply repeats of a request, which nobody sees here
 Document = dict[str, Any]
 
 
@@ -39,7 +42,9 @@ class Client:
     """Ask a service for lists and explanations, with the methods of a model.
 
     Lists, explanations and errors are those of a model in this process: the same classes, the same ids and scores.
-    A busy service is tried again after the time that it names. One client may be used by several threads.
+    What the service notes of a list, such as a user whom it does not know, is a `LocaWarning` here and in the
+    `remarks` of the lists. Items are named by id, never by title. A busy service is tried again after the time that it
+    names. One client may be used by several threads.
 
     Parameters
     ----------
@@ -95,6 +100,8 @@ class Client:
         """Close the connections."""
         self._http.close()
 
+    @check_arguments
+    @keeps_remarks
     def recommend(
         self,
         who: Any,
@@ -122,9 +129,11 @@ class Client:
         never : iterable of ids or None, default None
             Items to leave out.
         candidates : dict or None, default None
-            The items to choose from for each user id; a user who is not in it may get any.
+            The items to choose from for each user id; a user who is not in it may get any. Those of users who are not
+            asked for are refused.
         on_unknown : {"error", "skip", "popular"}, default "error"
-            What becomes of unknown users and items and of empty histories.
+            What becomes of unknown users, unknown items of a history and empty histories. Unknown items of `only`,
+            `never` and `candidates` are refused whatever it says.
         recency : Recency, None or "model", default "model"
             How the items of a history are weighted: by the model's recency, all alike, or so.
 
@@ -148,13 +157,18 @@ class Client:
             for user, ids in (candidates or {}).items()
         }
         asks = _asks(who)
+        _check_asked(chosen, {str(user) for user, _ in asks})
         bodies = [
             {**shared, **one, **({"candidates": chosen[str(user)]} if str(user) in chosen else {})}
             for user, one in asks
         ]
-        lists = [answer["items"] for answer in self._batches(bodies)]
+        answers = list(self._batches(bodies))
+        _tell_notes(answers)
+        lists = [answer["items"] for answer in answers]
         return _as_recommendations([user for user, _ in asks], lists, n)
 
+    @check_arguments
+    @keeps_remarks
     def similar_items(self, items: Any, n: int = 10) -> Recommendations:
         """Find the items that are most similar to each of some items, as `Recommender.similar_items` does.
 
@@ -168,15 +182,18 @@ class Client:
         Returns
         -------
         Recommendations
-            Its `users` are the given items, its scores the similarities.
+            Its `users` are the given items, its scores the similarities. Only similarities above 0 are listed; other
+            places stay empty.
         """
         n = check_list_length(n)
         if isinstance(items, str | int | float | np.generic):
             items = [items]
         ids = _plain_ids("items", items)
         answers = [self._get(f"v1/similar/{quote(str(item), safe='')}", n=n) for item in ids]
+        _tell_notes(answers)
         return _as_recommendations(ids, [answer["items"] for answer in answers], n)
 
+    @check_arguments
     def explain(
         self, who: Any, item: Id | None = None, n: int = 5, *, recency: HistoryWeights = "model"
     ) -> Explanation:
@@ -206,6 +223,7 @@ class Client:
         if item is not None:
             body["item"] = item.item() if isinstance(item, np.generic) else item
         found = self._send("POST", "v1/explain", body)
+        _tell_notes([found])
         return _explanation(found if "user" in body else {**found, "user": user})
 
     def communities(self) -> Document:
@@ -321,13 +339,13 @@ class Client:
 
 
 def recency_text(recency: Recency | None) -> str:
-    """A recency as `parse_recency` reads it."""
+    """Return a recency as `parse_recency` reads it."""
     if recency is None:
         return "none"
     if not isinstance(recency, Recency):
         raise ConfigError(f"recency: expected a Recency, None or 'model', found {recency!r:.60}")
     age = np.format_float_positional(recency.half_life, trim="-")
-    return f"{age}{'s' if recency.unit == 'time' else ''}:{recency.shape}:{float(recency.floor)!r}"
+    return f"{age}{_AGE_UNITS[recency.unit]}:{recency.shape}:{float(recency.floor)!r}"
 
 
 def _wait(text: str) -> float:
@@ -368,6 +386,14 @@ def _asks(who: Any) -> list[tuple[Id, Document]]:
     ]
 
 
+def _check_asked(chosen: Iterable[str], asked: set[str]) -> None:
+    """Refuse candidates of users who are not asked for: of a mistyped one the list would have no condition."""
+    for user in chosen:
+        if user not in asked:
+            nearest = did_you_mean(user, asked)
+            raise DataError(f"candidates: user {user!r:.60} is not asked for here{nearest}")
+
+
 def _plain_ids(name: str, ids: Iterable[Any]) -> list[Id]:
     """Ids as JSON has them."""
     if isinstance(ids, str | int | float):
@@ -380,6 +406,21 @@ def _plain_ids(name: str, ids: Iterable[Any]) -> list[Id]:
 
 
 # -- What comes back ---------------------------------------------------------------------------------------------------
+
+
+def _tell_notes(answers: Sequence[Document]) -> None:
+    """Tell the notes of some replies, one remark of each kind."""
+    texts: dict[str, dict[str, None]] = {}
+    for answer in answers:
+        for note in answer.get("notes", []):
+            texts.setdefault(note["kind"], {})[note["text"]] = None
+    tell_remarks(_joined(kind, list(texts[kind])) for kind in texts if kind not in _NOT_TOLD)
+
+
+def _joined(kind: str, texts: list[str]) -> Remark:
+    """Return what was said of a kind as one remark; a kind of a newer service is called by its name."""
+    text = texts[0] if len(texts) == 1 else f"{texts[0]}; and {len(texts) - 1:,} more such notes"
+    return Remark(kind, text) if kind in KINDS else Remark("service", f"{kind}: {text}")
 
 
 def _id_array(ids: Iterable[Any]) -> npt.NDArray[Any]:

@@ -259,7 +259,7 @@ def _with_communities(model: Recommender) -> Loca | None:
 
 
 def model_facts(model: Recommender) -> dict[str, Any]:
-    """What kind of model it is and what it was fitted on, as JSON values."""
+    """Return what kind of model it is, what it was fitted on and the remarks of its fit, as JSON values."""
     known, local, kind = known_data(model), local_model(model), type(model).__name__
     grouped = _with_communities(model)
     base = [type(one).__name__ for one in model.inner_models()]
@@ -273,6 +273,7 @@ def model_facts(model: Recommender) -> dict[str, Any]:
         "recency": None if known.recency is None else str(known.recency),
         "communities": 0 if grouped is None else len(fitted(grouped.communities_, grouped)),
         "alpha": None if local is None else local.alpha_,
+        "notes": [one.to_json() for one in model.remarks_],
     }
 
 

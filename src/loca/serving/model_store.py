@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from loca.data.id_map import Id, find_item
+from loca.data.id_map import Id, IdMap, find_titled_item
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError, LocaError, did_you_mean
 from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import MANIFEST
 from loca.registry import load
+from loca.remarks import collect_remarks
 from loca.serving.explorer import UserMap, map_users
+from loca.serving.notes import no_warning
 
 log = logging.getLogger("loca.service")
 
@@ -51,12 +54,12 @@ class ModelVersion:
         return None if labels is None else [str(one) for one in labels.tolist()]
 
     @cached_property
-    def find_title(self) -> Callable[[str], Id]:
-        """The id of the item that a title or an id names; what was found before is known, as long as this version."""
-        items = self.known.items
-        return lru_cache(maxsize=8192)(
-            lambda text: items.ids([find_item(items, text, suggest=False)])[0]
-        )
+    def find_title(self) -> Callable[[str], int | None]:
+        """Find the row of the item that a title names; None where none has it, an error where several do.
+
+        What was found before is known, as long as this version.
+        """
+        return lru_cache(maxsize=8192)(partial(_titled_row, self.known.items))
 
     @cached_property
     def with_global_share(self) -> Callable[[float], Any] | None:
@@ -75,11 +78,12 @@ class ModelVersion:
 
 
 def load_version(name: str, folder: Path) -> ModelVersion:
-    """The model in a folder, all of it checked, and warm: it has answered once."""
+    """Load the model in a folder, check all of it, and let it answer once, so that the next answer is quick."""
     while True:
         fingerprint = fingerprint_of(folder)
         try:
-            model = load(folder, verify=True)
+            with collect_remarks(no_warning):
+                model = load(folder, verify=True)
         except LocaError:
             if fingerprint_of(folder) == fingerprint:
                 raise
@@ -93,8 +97,21 @@ def load_version(name: str, folder: Path) -> ModelVersion:
     version = ModelVersion(
         name, folder, fingerprint, model, datetime.now(UTC).isoformat(timespec="seconds")
     )
-    model.recommend(version.known.users.values[:1].tolist(), 1, on_unknown="popular")
+    with collect_remarks(no_warning):
+        model.recommend(version.known.users.values[:1].tolist(), 1, on_unknown="popular")
+        for title in (version.titles or [])[:1]:  # makes the index of titles
+            with suppress(DataError):  # two items may have it
+                version.find_title(title)
     return version
+
+
+def _titled_row(items: IdMap, title: str) -> int | None:
+    try:
+        return find_titled_item(items, title, suggest=False)
+    except DataError as error:
+        if str(error).startswith("unknown"):
+            return None
+        raise
 
 
 def fingerprint_of(folder: Path) -> str:

@@ -6,13 +6,17 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.errors import LocaError
 from loca.evaluation.recommend import Recommendations, recommend
+from loca.remarks import collect_remarks
+from loca.serving.notes import no_warning
 
 
 class QueueFullError(Exception):
@@ -122,13 +126,17 @@ class Scorer:
     async def find_list(
         self, options: ListOptions, who: Any, n: int
     ) -> tuple[Recommendations, int]:
-        """Lists of at least n items, and the place of the wanted one among them."""
+        """Return lists of at least n items, and the place of the requested one among them."""
         job = _Job(self._loop.create_future(), options=options, who=who, n=n, key=options.key)
         return await self._put(job)  # type: ignore[no-any-return]
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """What any other function of a model gives, in the thread of the scorer."""
-        return await self._put(_Job(self._loop.create_future(), call=function))
+        """Return what any other function of a model gives, in the thread of the scorer.
+
+        What it remarks is told to the collectors of the request.
+        """
+        in_request = partial(copy_context().run, function)
+        return await self._put(_Job(self._loop.create_future(), call=in_request))
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:
         with self._changed:
@@ -151,7 +159,10 @@ class Scorer:
             for job in jobs:
                 groups.setdefault(job.key or id(job), []).append(job)
             for group in groups.values():
-                self._loop.call_soon_threadsafe(self._deliver, group, answer_together(group))
+                # Remarks on lists found together are nobody's: each request has told its own before.
+                with collect_remarks(no_warning):
+                    answers = answer_together(group)
+                self._loop.call_soon_threadsafe(self._deliver, group, answers)
 
     def _deliver(self, jobs: Sequence[_Job], answers: Sequence[Any]) -> None:
         self.on_batch(len(jobs))

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,8 @@ def serve(
     server = CalmServer(uvicorn.Config(service.app, **given))
     if on_started is not None:
         server.on_started = lambda: on_started(address)
-    server.run(sockets=[bound])
+    # Whoever collects remarks around this call would collect those of all requests.
+    Context().run(server.run, sockets=[bound])
 
 
 def make_app() -> Any:

@@ -1,0 +1,302 @@
+"""What may be requested, and what a request for a list means to one version of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from loca.config.options import parse_recency
+from loca.data.histories import HistoryWeights
+from loca.data.id_map import Id
+from loca.errors import DataError, LocaError
+from loca.remarks import remark
+from loca.serving.model_store import ModelVersion
+from loca.serving.problem import Problem
+from loca.serving.scorer import ListOptions
+from loca.text_table import many
+
+_MOST_NAMED = 3  # unknown items that a note names
+_MANY_IDS = 500  # of more, the titles that they may also be are looked up beside the event loop
+_SEARCH = "search with GET /v1/search?q="
+_FILTERS = ("only", "never", "candidates")
+
+_ItemId = int | float | Annotated[str, Meta(max_length=1000)]
+_Title = Annotated[str, Meta(max_length=300)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Who wants a list (one of user, items and titles), and what may be in it."""
+
+    user: Annotated[_ItemId | None, Meta(description="The id of a user.")] = None
+    items: Annotated[
+        list[_ItemId] | None,
+        Meta(description="A history: ids of items, oldest first."),
+    ] = None
+    titles: Annotated[
+        Annotated[list[_Title], Meta(max_length=100)] | None,
+        Meta(
+            description="A history: titles of items, oldest first, with or without their years. "
+            "An id is no title."
+        ),
+    ] = None
+    model: Annotated[
+        str | None, Meta(description="The name of the model; the first one by default.")
+    ] = None
+    n: Annotated[int, Meta(ge=1, description="Length of the list.")] = 10
+    only: Annotated[
+        list[_ItemId] | None,
+        Meta(description="Ids of the items to choose from. An unknown one is refused."),
+    ] = None
+    never: Annotated[
+        list[_ItemId] | None,
+        Meta(description="Ids of items to leave out. An unknown one is refused."),
+    ] = None
+    candidates: Annotated[
+        list[_ItemId] | None,
+        Meta(description="Ids of the items to choose from. An unknown one is refused."),
+    ] = None
+    recency: Annotated[
+        Annotated[str, Meta(max_length=60)] | None,
+        Meta(
+            description="Half-life of the items of a history: 4 (positions), 30d (time), 5steps "
+            "(units of times that are no dates) or none; the model's own by default."
+        ),
+    ] = None
+    global_share: Annotated[
+        _Share | None,
+        Meta(description="Replaces the global model's share in the answer of a LOCA model."),
+    ] = None
+    hide_seen: Annotated[bool, Meta(description="Leave out the items of the history.")] = True
+    on_unknown: Annotated[
+        Literal["error", "skip", "popular"],
+        Meta(
+            description="What becomes of unknown users, unknown items of a history and empty "
+            "histories: an error; left out, with an empty list where nothing is left; or the same "
+            "with a list of what is popular."
+        ),
+    ] = "error"
+    explain: Annotated[bool, Meta(description="Explain the list as well.")] = False
+
+
+class ExplainRequest(ListRequest, forbid_unknown_fields=True, kw_only=True):
+    """Whose list is to be explained, and perhaps one item that is, listed or not."""
+
+    item: Annotated[_ItemId | None, Meta(description="The id of the item to explain.")] = None
+
+
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Several requests for lists."""
+
+    requests: Annotated[list[ListRequest], Meta(min_length=1, max_length=256)]
+
+
+@dataclass(frozen=True, eq=False)
+class ListQuery:
+    """Hold what a request means to the version that answers it.
+
+    Parameters
+    ----------
+    version : ModelVersion
+    options : ListOptions
+        What may be in the list; all ids as the model has them.
+    user : id or None
+        Who wants the list; None for a history.
+    history : list of int or None
+        The item rows of the history that the request gave, oldest first; None for a user.
+    is_empty : bool
+        Whether there is nothing to answer from.
+    """
+
+    version: ModelVersion
+    options: ListOptions
+    user: Id | None
+    history: list[int] | None
+    is_empty: bool
+
+    @property
+    def who(self) -> Any:
+        """The user's id, or the ids of the history, as the scorer takes them."""
+        if self.history is None:
+            return self.user
+        return [self.version.item_ids[row] for row in self.history]
+
+
+@dataclass(frozen=True)
+class RequestReader:
+    """Read requests for lists; caveats are remarks, what is wrong is a `Problem`.
+
+    Parameters
+    ----------
+    most_items : int
+        The longest list.
+    most_history : int
+        The longest history.
+    count_unknown : callable
+        Is called with "user", "item" or "title" for everyone that is not known.
+    """
+
+    most_items: int
+    most_history: int
+    count_unknown: Callable[[str], None]
+
+    def read(self, request: ListRequest, version: ModelVersion) -> ListQuery:
+        """Return what a request means to a version of a model."""
+        asking = (request.user, request.items, request.titles)
+        n_asking = sum(one is not None for one in asking)
+        if n_asking != 1:
+            raise Problem(422, f"expected one of user, items and titles, found {n_asking}")
+        if request.n > self.most_items:
+            raise Problem(422, f"n: expected at most {self.most_items:,}, found {request.n:,}")
+        user, history = None, None
+        if request.user is not None:
+            user, is_empty = self._user(request, version)
+        else:
+            history = self._history(request, version)
+            is_empty = not history
+        only, never, candidates = (self._filter(name, request, version) for name in _FILTERS)
+        options = ListOptions(
+            _model(request, version),
+            is_history=user is None,
+            hide_seen=request.hide_seen,
+            only=only,
+            never=never,
+            candidates=candidates,
+            on_unknown=request.on_unknown,
+            recency=_recency(request.recency),
+        )
+        return ListQuery(version, options, user, history, is_empty)
+
+    def item_row(self, item_id: Id, version: ModelVersion, where: str = "") -> int:
+        """Return the row of an item by its id alone; `where` begins the refusal of an unknown one."""
+        items = version.known.items
+        if item_id not in items:
+            self.count_unknown("item")
+            raise Problem(404, f"{where}unknown item {item_id!r:.100}; expected an id: {_SEARCH}")
+        return items.row(item_id)
+
+    def _user(self, request: ListRequest, version: ModelVersion) -> tuple[Id, bool]:
+        """Return the id of the user, as the model has it if it does, and whether nothing is known of them."""
+        users, user_id = version.known.users, request.user
+        assert user_id is not None
+        if user_id not in users:
+            self.count_unknown("user")
+            if request.on_unknown == "error":
+                advice = f"{_SEARCH}; POST /v1/recommend takes on_unknown: skip or popular"
+                raise Problem(404, f"unknown user {user_id!r:.100}; {advice}")
+            _remark_empty(f"user {user_id!r:.60} is not known", request)
+            return user_id, True
+        row = users.row(user_id)
+        own_id = users.ids([row])[0]
+        if len(version.known.items_of(row)):
+            return own_id, False
+        if request.on_unknown == "error":
+            raise Problem(422, f"user {own_id!r:.60} has no history to answer from")
+        _remark_empty(f"user {own_id!r:.60} has no history", request)
+        return own_id, True
+
+    def _history(self, request: ListRequest, version: ModelVersion) -> list[int]:
+        """Return the item rows of the history; unknown items are refused or left out."""
+        field = "items" if request.titles is None else "titles"
+        names: list[Any] = getattr(request, field)
+        if len(names) > self.most_history:
+            most = f"{self.most_history:,}"
+            raise Problem(
+                422, f"{field}: expected a history of at most {most}, found {len(names):,}"
+            )
+        find = self._history_row if request.titles is None else self._titled_row
+        rows = [find(name, request, version) for name in names]
+        history = [row for row in rows if row is not None]
+        unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
+        if unknown:
+            _remark_left_out(unknown, "item" if field == "items" else "title")
+        if not history and request.on_unknown == "error":
+            raise Problem(422, f"{field}: expected at least one item to answer from")
+        if not history:
+            what = (
+                f"none of the {field} of the history is known" if names else "the history is empty"
+            )
+            _remark_empty(what, request)
+        return history
+
+    def _history_row(self, item_id: Id, request: ListRequest, version: ModelVersion) -> int | None:
+        """Return the row of an item of a history by its id; None for an unknown one that is left out."""
+        items = version.known.items
+        if item_id in items:
+            return items.row(item_id)
+        self.count_unknown("item")
+        if request.on_unknown == "error":
+            ways = f"{_SEARCH}, give titles in titles, or say on_unknown: skip or popular"
+            raise Problem(404, f"unknown item {item_id!r:.100}; items are ids: {ways}")
+        return None
+
+    def _titled_row(self, title: str, request: ListRequest, version: ModelVersion) -> int | None:
+        """Return the row of an item of a history by its title; None for an unknown one that is left out."""
+        if version.titles is None:
+            raise Problem(422, "titles: this model knows no titles; give ids in items")
+        try:
+            row = version.find_title(title)
+        except DataError as error:  # it fits several items
+            raise Problem(422, f"titles: {error}; ids go into items") from None
+        if row is not None:
+            return row
+        self.count_unknown("title")
+        if request.on_unknown != "error":
+            return None
+        advice = f"{_SEARCH}, or say on_unknown: skip or popular"
+        if title in version.known.items:
+            advice = "it is an id, and those go into items"
+        raise Problem(404, f"unknown title {title!r:.100}; {advice}")
+
+    def _filter(
+        self, name: str, request: ListRequest, version: ModelVersion
+    ) -> tuple[Id, ...] | None:
+        """Return the ids of a filter; an unknown one is refused, or the filter would not hold."""
+        ids: list[Id] | None = getattr(request, name)
+        if ids is None:
+            return None
+        rows = [self.item_row(item_id, version, f"{name}: ") for item_id in ids]
+        return tuple(version.item_ids[row] for row in rows)
+
+
+def takes_long(request: ListRequest) -> bool:
+    """Return whether a request is to be read beside the event loop."""
+    ids = (request.items, request.only, request.never, request.candidates)
+    return request.titles is not None or sum(len(one or ()) for one in ids) > _MANY_IDS
+
+
+def _model(request: ListRequest, version: ModelVersion) -> Any:
+    if request.global_share is None:
+        return version.model
+    if version.with_global_share is None:
+        raise Problem(422, "global_share: this model has no communities")
+    return version.with_global_share(request.global_share)
+
+
+def _recency(text: str | None) -> HistoryWeights:
+    if text is None:
+        return "model"
+    try:
+        return parse_recency(text)
+    except LocaError as error:
+        raise Problem(422, str(error)) from None
+
+
+def _remark_left_out(unknown: list[Id], what: str) -> None:
+    """Tell which items of a history were left out."""
+    named = ", ".join(f"{name!r:.60}" for name in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED:,} more" if len(unknown) > _MOST_NAMED else ""
+    counted = many(len(unknown), f"unknown {what}")
+    remark("items-left-out", f"{counted} of the history left out: {named}{more}")
+
+
+def _remark_empty(why: str, request: ListRequest) -> None:
+    """Tell what somebody gets who has nothing to answer from."""
+    if request.on_unknown == "popular":
+        remark("popular-instead", f"{why}: the list is what is popular")
+    else:
+        remark("users-left-out", f"{why}: an empty list")
