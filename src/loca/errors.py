@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -72,24 +72,19 @@ class ArgumentError(ConfigError, TypeError):
 
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse, in a decorated function, an argument with an unknown name, and name the nearest."""
-    signature = inspect.signature(function)
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_argument_names(function.__name__, signature, kwargs)
+        check_argument_names(function.__name__, names, kwargs)
         return function(*args, **kwargs)
 
     return checked
 
 
-def check_argument_names(name: str, signature: inspect.Signature, given: Iterable[str]) -> None:
-    """Refuse the first name that a signature does not have, with the nearest that it has."""
-    parameters = signature.parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return
-    names = [one for one in parameters if one != "self"]
-    for argument in given:
-        if argument not in parameters:
-            nearest = did_you_mean(argument.lower(), names)
-            known = nearest or f"; it takes {', '.join(names)}"
-            raise ArgumentError(f"{name}: unknown argument {argument!r}{known}")
+def check_argument_names(function: str, known: Sequence[str], given: Iterable[str]) -> None:
+    """Refuse the first argument that a function does not know, with the nearest that it does."""
+    for name in given:
+        if name not in known:
+            nearest = did_you_mean(name.lower(), known) or f"; it takes {', '.join(known)}"
+            raise ArgumentError(f"{function}: unknown argument {name!r}{nearest}")

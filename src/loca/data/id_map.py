@@ -133,7 +133,7 @@ class IdMap:
         return len(self.values)
 
     def __contains__(self, outside_id: object) -> bool:
-        return self._find(outside_id) is not None
+        return self.find(outside_id) is not None
 
     def row(self, outside_id: Id) -> int:
         """Return the row of one id, or title; an unknown one is refused with the nearest known ids.
@@ -249,7 +249,7 @@ class IdMap:
 
     def _find_named(self, name: object, *, exact_titles: bool = False) -> int | None:
         """Return the row of an id, or of the one item with a title; None where there is none."""
-        row = self._find(name)
+        row = self.find(name)
         if self.labels is None or not isinstance(name, str):
             return row
         if row is None:
@@ -267,7 +267,8 @@ class IdMap:
                 )
         return row
 
-    def _find(self, outside_id: object) -> int | None:
+    def find(self, outside_id: object) -> int | None:
+        """Return the row of an id; None for anything else, such as a title."""
         if isinstance(outside_id, np.generic):
             outside_id = outside_id.item()
         if not isinstance(outside_id, str | int | float) or isinstance(outside_id, bool):
@@ -293,7 +294,8 @@ class IdMap:
                     )
                 return number
         raise DataError(
-            f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}"
+            f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}; "
+            "leave such rows out, or fit again on all"
         )
 
     def _nearest(self, text: str) -> str:

@@ -51,7 +51,7 @@ from loca.persistence import save_model
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
-from loca.persistence.manifest import is_model
+from loca.persistence.manifest import is_model, parameter_names
 from loca.remarks import Remarks, collect_remarks, joined_remarks, remark, shown_remarks
 from loca.text_table import Readable, TextTable, html_text, many
 
@@ -140,7 +140,8 @@ class BaseEstimator(Readable):
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse a parameter that the class does not have, and name the nearest."""
-        check_argument_names(cls.__name__, inspect.signature(cls), params)
+        kind: type = cls
+        check_argument_names(kind.__name__, parameter_names(kind), params)
         return super().__new__(cls)
 
     def shown(self) -> list[str]:
