@@ -10,6 +10,7 @@ import {
   html,
   Items,
   many,
+  Notes,
   percent,
   Swatch,
   titleOf,
@@ -222,6 +223,7 @@ export function Answer({ source, model, who, row, colours, users, onCommunity, o
       html`<div class="columns">
         <section class="list">
           <h3>Recommended</h3>
+          <${Notes} notes=${found.notes} />
           ${!found.items.length && html`<p>Nothing is left to recommend.</p>`}
           <${Items}
             items=${found.items}

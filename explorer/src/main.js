@@ -320,7 +320,12 @@ function Explorer() {
                     onClose=${close}
                   />`
                 : about.data
-                  ? html`<${Overview} about=${about.data} colours=${colours} onCommunity=${openCommunity} />`
+                  ? html`<${Overview}
+                      about=${about.data}
+                      notes=${model.notes}
+                      colours=${colours}
+                      onCommunity=${openCommunity}
+                    />`
                   : about.error && html`<${Failure} error=${about.error} />`
         }
       </div>

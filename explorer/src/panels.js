@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { Answer } from "./answer.js";
-import { Bar, count, Failure, html, Items, many, percent, Swatch, useAnswer } from "./parts.js";
+import { Bar, count, Failure, html, Items, many, Notes, percent, Swatch, useAnswer } from "./parts.js";
 import { cssColour } from "./colours.js";
 
 let moved = false;
@@ -28,10 +28,11 @@ const KINDS = {
   random: "drawn at random, as a control",
 };
 
-export function Overview({ about, colours, onCommunity }) {
+export function Overview({ about, notes, colours, onCommunity }) {
   if (!about.communities.length) {
     return html`<h2>No communities</h2>
-      <p>This model has no communities: all points have one colour. Click a point or search for a user.</p>`;
+      <p>This model has no communities: all points have one colour. Click a point or search for a user.</p>
+      <${Notes} notes=${notes} />`;
   }
   const mixtures = new Set(about.communities.map((one) => one.mixture));
   const most = Math.max(...about.communities.map((one) => one.members), 1);
@@ -42,6 +43,7 @@ export function Overview({ about, colours, onCommunity }) {
         about.alpha === null ? "" : `; the global model has ${percent(about.alpha)} of an answer`
       }
     </p>
+    <${Notes} notes=${notes} />
     ${[...mixtures].map(
       (mixture) =>
         html`${mixtures.size > 1 && html`<h3>Mixture ${mixture}</h3>`}

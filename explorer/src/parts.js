@@ -46,6 +46,10 @@ export function useAnswer(ask, key, delay = 0) {
 
 export const Failure = ({ error }) => html`<p class="failure" role="alert">${error.message}</p>`;
 
+// Caveats of a reply or of a model.
+export const Notes = ({ notes }) =>
+  (notes ?? []).map((one) => html`<p class="facts" key=${`${one.kind} ${one.text}`}>Note: ${one.text}</p>`);
+
 export function Swatch({ colour }) {
   return html`<span class="swatch" style=${{ "--colour": cssColour(colour) }}></span>`;
 }

@@ -47,7 +47,7 @@ const service = {
   communities: (model) => json(`v1/communities?${query({ model })}`),
   community: (model, number) => json(`v1/communities/${number}?${query({ model, n: 10 })}`),
   map: async (model) => readMap(await (await ask(`v1/map?${query({ model })}`)).arrayBuffer()),
-  user: (model, row) => json(`v1/users/${row}?${query({ model })}`),
+  user: (model, row) => json(`v1/map/users/${row}?${query({ model })}`),
   search: (model, q, what) => json(`v1/search?${query({ model, q, what, n: 12 })}`),
   explain: (row, body) => json("v1/explain", body),
 };

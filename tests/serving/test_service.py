@@ -665,6 +665,19 @@ def test_where_it_serves_is_one_line_of_json(
     assert json.loads(out) == {"address": address, "models": {"films": str(model_folder)}}
 
 
+def test_where_it_can_be_explored_is_one_line_of_json(
+    model_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "http://127.0.0.1:4711/"
+    monkeypatch.setattr(
+        "loca.cli.serve.start", lambda models, **options: options["on_started"](address)
+    )
+    assert main(["explore", str(model_folder), "--no-browser", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out) == {"address": address, "models": {"films": str(model_folder)}}
+
+
 def test_what_the_library_logs_is_a_line_of_json_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,8 +33,8 @@ _PARAMETERS = {
     "model": ("string", "The name of the model; the first one by default."),
     "recency": (
         "string",
-        "Half-life of the items of a history: 4 (positions), 30d (time), 5steps (units of times "
-        "that are no dates) or none.",
+        "Half-life of the items of a history: 4 (positions), 30d (time), 5steps (units of the "
+        "data's times) or none.",
     ),
     "q": ("string", "The beginning of an id, or words of a title."),
     "what": ("string", "users, items or all."),

@@ -64,7 +64,7 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Annotated[str, Meta(max_length=60)] | None,
         Meta(
             description="Half-life of the items of a history: 4 (positions), 30d (time), 5steps "
-            "(units of times that are no dates) or none; the model's own by default."
+            "(units of the data's times) or none; the model's own by default."
         ),
     ] = None
     global_share: Annotated[
@@ -75,9 +75,9 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     on_unknown: Annotated[
         Literal["error", "skip", "popular"],
         Meta(
-            description="What becomes of unknown users, unknown items of a history and empty "
-            "histories: an error; left out, with an empty list where nothing is left; or the same "
-            "with a list of what is popular."
+            description="error refuses unknown users, unknown items of a history and empty "
+            "histories. skip leaves them out and gives an empty list where nothing is left; popular "
+            "gives what is popular then."
         ),
     ] = "error"
     explain: Annotated[bool, Meta(description="Explain the list as well.")] = False
@@ -173,24 +173,30 @@ class RequestReader:
 
     def item_row(self, item_id: Id, version: ModelVersion, where: str = "") -> int:
         """Return the row of an item by its id alone; `where` begins the refusal of an unknown one."""
-        items = version.known.items
-        if item_id not in items:
+        return self._known_rows([item_id], version, where)[0]
+
+    def _known_rows(self, ids: list[Id], version: ModelVersion, where: str) -> list[int]:
+        """Return the rows of items by their ids alone; the first unknown one is refused."""
+        rows = _item_rows(ids, version)
+        known = [row for row in rows if row is not None]
+        if len(known) < len(rows):
+            unknown = ids[rows.index(None)]
             self.count_unknown("item")
-            raise Problem(404, f"{where}unknown item {item_id!r:.100}; expected an id: {_SEARCH}")
-        return items.row(item_id)
+            raise Problem(404, f"{where}unknown item {unknown!r:.100}; expected an id: {_SEARCH}")
+        return known
 
     def _user(self, request: ListRequest, version: ModelVersion) -> tuple[Id, bool]:
         """Return the id of the user, as the model has it if it does, and whether nothing is known of them."""
         users, user_id = version.known.users, request.user
         assert user_id is not None
-        if user_id not in users:
+        row = users.find(user_id)
+        if row is None:
             self.count_unknown("user")
             if request.on_unknown == "error":
                 advice = f"{_SEARCH}; POST /v1/recommend takes on_unknown: skip or popular"
                 raise Problem(404, f"unknown user {user_id!r:.100}; {advice}")
             _remark_empty(f"user {user_id!r:.60} is not known", request)
             return user_id, True
-        row = users.row(user_id)
         own_id = users.ids([row])[0]
         if len(version.known.items_of(row)):
             return own_id, False
@@ -208,8 +214,10 @@ class RequestReader:
             raise Problem(
                 422, f"{field}: expected a history of at most {most}, found {len(names):,}"
             )
-        find = self._history_row if request.titles is None else self._titled_row
-        rows = [find(name, request, version) for name in names]
+        if request.titles is None:
+            rows = self._history_rows(names, request, version)
+        else:
+            rows = [self._titled_row(title, request, version) for title in names]
         history = [row for row in rows if row is not None]
         unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
         if unknown:
@@ -223,16 +231,19 @@ class RequestReader:
             _remark_empty(what, request)
         return history
 
-    def _history_row(self, item_id: Id, request: ListRequest, version: ModelVersion) -> int | None:
-        """Return the row of an item of a history by its id; None for an unknown one that is left out."""
-        items = version.known.items
-        if item_id in items:
-            return items.row(item_id)
-        self.count_unknown("item")
-        if request.on_unknown == "error":
-            ways = f"{_SEARCH}, give titles in titles, or say on_unknown: skip or popular"
-            raise Problem(404, f"unknown item {item_id!r:.100}; items are ids: {ways}")
-        return None
+    def _history_rows(
+        self, ids: list[Id], request: ListRequest, version: ModelVersion
+    ) -> list[int | None]:
+        """Return the rows of the items of a history by their ids; None for unknown ones that are left out."""
+        rows = _item_rows(ids, version)
+        for item_id, row in zip(ids, rows, strict=True):
+            if row is not None:
+                continue
+            self.count_unknown("item")
+            if request.on_unknown == "error":
+                ways = f"{_SEARCH}, give titles in titles, or say on_unknown: skip or popular"
+                raise Problem(404, f"unknown item {item_id!r:.100}; items are ids: {ways}")
+        return rows
 
     def _titled_row(self, title: str, request: ListRequest, version: ModelVersion) -> int | None:
         """Return the row of an item of a history by its title; None for an unknown one that is left out."""
@@ -259,7 +270,7 @@ class RequestReader:
         ids: list[Id] | None = getattr(request, name)
         if ids is None:
             return None
-        rows = [self.item_row(item_id, version, f"{name}: ") for item_id in ids]
+        rows = self._known_rows(ids, version, f"{name}: ")
         return tuple(version.item_ids[row] for row in rows)
 
 
@@ -267,6 +278,18 @@ def takes_long(request: ListRequest) -> bool:
     """Return whether a request is to be read beside the event loop."""
     ids = (request.items, request.only, request.never, request.candidates)
     return request.titles is not None or sum(len(one or ()) for one in ids) > _MANY_IDS
+
+
+def _item_rows(ids: list[Id], version: ModelVersion) -> list[int | None]:
+    """Return the row of each id, None for an unknown one; that an id is a title too is a remark."""
+    items = version.known.items
+    rows = [items.find(item_id) for item_id in ids]
+    has_numbers = items.values.dtype.kind != "O"
+    if has_numbers and version.titles is not None:
+        for item_id, row in zip(ids, rows, strict=True):
+            if row is not None and isinstance(item_id, str):
+                items.row(item_id)  # makes the remark
+    return rows
 
 
 def _model(request: ListRequest, version: ModelVersion) -> Any:
