@@ -20,7 +20,7 @@ _PACKAGE = str(Path(__file__).parent)
 # The stable name of each kind of remark, and what it is about.
 KINDS = {
     "ambiguous-item": "a text is the id of one item and the title of another",
-    "communities": "communities earn nothing, or are too many",
+    "communities": "communities earn nothing on validation",
     "events-ignored": "a column tells kinds of events apart, and all count the same",
     "file-order": "the order of items looks like the file's, not the users'",
     "history-cut": "a reply repeats the newest items of a long history alone",

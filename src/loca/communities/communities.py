@@ -24,7 +24,6 @@ from loca.errors import DataError, check_choice, check_counts
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
-from loca.remarks import remark
 
 if TYPE_CHECKING:
     import torch
@@ -360,8 +359,7 @@ def mixture_communities(
     )
     anchors = log_memberships.argmax(axis=0).astype(np.int64)
     if found := int((sizes * len(log_memberships) < 1).sum()):
-        text = f"{found} of {len(sizes)} communities have less than one member: fewer would do"
-        remark("communities", text)
+        say(f"{found} of {len(sizes)} communities have less than one member: fewer would do")
     numbers = {"focus": float(focus), "temperature": float(temperature)}
     return MixtureCommunities(
         anchors, sizes.astype(np.float32), mixtures, **numbers, answering=answering
