@@ -15,7 +15,7 @@ from loca.data.datasets import DATA_SETS, DataSet
 from loca.data.download import data_folder, find_below
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.errors import DataError, did_you_mean
+from loca.errors import DataError, check_arguments, did_you_mean
 
 __all__ = [name.replace("-", "_") for name in DATA_SETS]
 
@@ -24,6 +24,7 @@ __all__ = [name.replace("-", "_") for name in DATA_SETS]
 def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
     """The function that reads one data set."""
 
+    @check_arguments
     def read(
         *,
         folder: str | Path | None = None,

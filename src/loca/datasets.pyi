@@ -11,7 +11,7 @@ class _Reader(Protocol):
         self,
         *,
         folder: str | Path | None = None,
-        minimum_rating: float | None = None,
+        min_rating: float | None = None,
         min_user_interactions: int = 0,
         recency: Recency | None = None,
     ) -> Interactions: ...
