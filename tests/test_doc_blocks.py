@@ -25,6 +25,7 @@ FOLDERS = [PROJECT / "docs" / "tutorials", PROJECT / "docs" / "how-to"]
 PAGES = [
     PROJECT / "README.md",
     PROJECT / "docs" / "index.md",
+    PROJECT / "docs" / "data.md",
     *(p for one in FOLDERS for p in sorted(one.glob("*.md"))),
 ]
 NOTEBOOKS = sorted((PROJECT / "examples").glob("*.ipynb"))

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import loca
+from loca.cli.main import COMMANDS, main
+from loca.remarks import KINDS
 
+PROJECT = Path(__file__).parents[1]
 NAMES = [name for name in loca.__all__ if name != "__version__"]
 PLAIN = {
     name
@@ -60,7 +63,7 @@ def test_the_example_of_a_public_name_runs(
 
 
 def test_the_reference_has_every_public_name_and_its_methods_exist() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    page = (PROJECT / "docs" / "api.md").read_text()
     blocks = re.findall(
         r"^::: loca\.(\w+)$(?:\n    options:\n      members: \[(.*)\]$)?", page, re.M
     )
@@ -69,3 +72,45 @@ def test_the_reference_has_every_public_name_and_its_methods_exist() -> None:
         assert not [
             one for one in members.split(", ") if one and not hasattr(getattr(loca, name), one)
         ], name
+
+
+def test_the_page_of_caveats_has_every_kind_with_its_meaning() -> None:
+    page = (PROJECT / "docs" / "how-to" / "logging.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section_of(page, "Kinds"), re.M))
+    assert rows == KINDS
+    assert list(rows) == sorted(rows)
+
+
+def section_of(page: str, heading: str) -> str:
+    """The text under a heading of a page, up to the next heading."""
+    found = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", page, re.M | re.S)
+    assert found is not None, heading
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "command", [*(name for name in COMMANDS if name != "data"), "data describe", "data fetch"]
+)
+def test_every_command_has_examples_and_a_json_answer_as_the_readme_says(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Examples" in text
+    assert "--json" in text
+
+
+def test_commands_on_files_ordered_by_a_rank_name_that_column() -> None:
+    pages = [
+        PROJECT / "README.md",
+        *(PROJECT / "docs").rglob("*.md"),
+        *PROJECT.glob("results/*.md"),
+    ]
+    texts = [page.read_text().replace("\\\n", " ") for page in pages]
+    commands = [line for text in texts for line in re.findall(r"^loca .*$", text, re.M)]
+    commands += [
+        " ".join(one.split()) for text in texts for one in re.findall(r"`(loca\s[^`]+)`", text)
+    ]
+    of_ranks = [command for command in commands if "-ordered.csv" in command]
+    assert len(of_ranks) >= 3
+    assert [command for command in of_ranks if "--time-column rank" not in command] == []

@@ -36,6 +36,7 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     )
     assert f"validation NDCG@100 {told['validation_ndcg@100']:.4f}" in text
     assert "(used for choosing; not a test score)" in text
+    assert "# validation items: the 2 before each user's last 5, which are for test; " in text
     assert "loca tune planted --model ease --space wide --trials 4" in text
     assert tomllib.loads(text)["ease"] == told["settings"]
     compared = call("compare", "planted", *TINY, "--config", best, "--json")
@@ -46,6 +47,8 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     saved = call("fit", "planted", *TINY, "--config", best, "--out", tmp_path / "m", "--json")
     assert saved.code == 0, saved.err
     assert json.loads(saved.out)["parameters"]["l2"] == told["settings"]["l2"]
+    # loca fit judges on each user's very last items: another figure, as the line says.
+    assert json.loads(saved.out)["validation_ndcg@100"] != told["validation_ndcg@100"]
     assert [one.name for one in tmp_path.iterdir() if one.name.endswith(".new")] == []
 
 

@@ -149,9 +149,8 @@ def tune_models(
         advice = "add --resume to go on with it, or --fresh to start over"
         raise ConfigError(f"{study} holds a study of {', '.join(begun)} already; {advice}")
     interactions = request.read()
-    split = leave_last_out(
-        interactions, test=request.split.test, validation=2 if validation is None else validation
-    )
+    validation = 2 if validation is None else validation
+    split = leave_last_out(interactions, test=request.split.test, validation=validation)
     assert split.validation is not None
     unsaid = " (where nothing is said)" if own.trials is own.seconds is None else ""
     output.notes([*split.report, f"budget: {budget}{unsaid}"])
@@ -198,6 +197,7 @@ def tune_models(
         comments = [
             f"Settings tuned by loca on {source}: {budget}, space {own.space}, seed {own.seed}",
             *(_headline(one) for one in results),
+            _judged_on(validation, request.split.test),
             f"{shlex.join(command)} --seed {own.seed}",
             f"taken by  {taken_by}  and by  loca compare",
         ]
@@ -224,6 +224,7 @@ def tune_models(
         document |= {"validation_ndcg@100": one.ndcg, "validation_ndcg@100_before": one.ndcg_before}
         document |= {key: getattr(one, key) for key in ("finished", "pruned", "failed", "seconds")}
         documents.append({**document, "importances": dict(one.importances)})
+    lines.append(_judged_on(validation, request.split.test))
     if out is not None:
         lines.append(f"written to {out}: loca fit {source} --config {out} --out MODEL")
     found = {"budget": str(budget), "space": own.space, "seed": own.seed, "models": documents}
@@ -232,7 +233,13 @@ def tune_models(
 
 def _headline(one: Tuned) -> str:
     """What tuning one model came to, in one line."""
-    before = "" if one.ndcg_before is None else f", {one.ndcg_before:.4f} as it was"
+    before = "" if one.ndcg_before is None else f", {one.ndcg_before:.4f} before tuning"
     trials = f"{one.finished} trial{'s' if one.finished != 1 else ''}"
     ended = f"{trials} finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
     return f"{one.name}: validation NDCG@100 {one.ndcg:.4f}{before} (used for choosing; not a test score); {ended}"
+
+
+def _judged_on(validation: int, test: int) -> str:
+    """Return on which items a score is, and why `loca fit` reaches another one with the same settings."""
+    held_out = f"the {validation} before each user's last {test}, which are for test"
+    return f"validation items: {held_out}; loca fit judges on the last {validation}, so its score differs"
