@@ -125,7 +125,7 @@ def test_candidates_for_nobody_are_refused(models: dict[str, Recommender]) -> No
     ease = models["ease"]
     with pytest.raises(loca.DataError, match="candidates: unknown user '4 2'"):
         ease.recommend([4], candidates={"4 2": [300]})
-    with pytest.raises(loca.DataError, match="none of the 1 user that they name is answered"):
+    with pytest.raises(loca.DataError, match="none of the 1 user that they name, such as"):
         ease.recommend([4], candidates={5: [300]})
     with pytest.raises(loca.DataError, match="none of the 0 users"):
         ease.recommend([4], candidates={})
@@ -430,3 +430,90 @@ def test_a_command_weights_events(tmp_path: Path, capsys: pytest.CaptureFixture[
     model = loca.load(tmp_path / "m")
     assert model.train_data_.matrix().toarray().tolist() == [[1, 10, 0], [1, 0, 1]]  # type: ignore[union-attr]
     assert str(model.train_data_.weighting) == "view=1,buy=10"  # type: ignore[union-attr]
+
+
+# -- Mistakes that somebody new makes ------------------------------------------------------------------
+
+
+def test_exchanged_columns_of_an_update_are_refused(films: loca.Interactions) -> None:
+    with told():
+        data = loca.read_interactions(
+            frame(user=["ann", "bob"] * 2, item=["tea", "salt", "oil", "tea"])
+        )
+    model = loca.EASE().fit(data)
+    swapped = frame(user=["tea", "salt"], item=["ann", "bob"])
+    for call in (lambda: model.update(swapped), lambda: loca.evaluate(model, swapped)):
+        with pytest.raises(loca.DataError, match="100 % of the users are known items"):
+            call()
+    assert loca.EASE().fit(films).update(frame(user=[1], item=[5])) is not None
+
+
+def test_ids_that_lost_their_leading_zeros_are_refused() -> None:
+    model = loca.EASE().fit(frame(user=["a", "b"] * 2, item=["007", "010", "tt1", "tt2"]))
+    later = frame(user=["a", "b"], item=["7", "10"])
+    for call in (lambda: model.update(later), lambda: loca.evaluate(model, later)):
+        with pytest.raises(loca.DataError, match="but for leading zeros, such as '(7|10)'"):
+            call()
+    assert model.update(frame(user=["a"], item=["12"])).train_data_.n_items == 5  # type: ignore[union-attr]
+
+
+def test_weights_of_rows_that_may_be_copies_are_told() -> None:
+    rows = frame(user=[1, 1, 2], item=["a", "b", "a"], plays=[1, 2, 3], time=[FIRST] * 3)
+    model = loca.EASE().fit(loca.read_interactions(rows, weight="plays"))
+    with told() as kinds:
+        model.update(rows.head(2))
+    assert kinds == ["repeats-added"]
+    with told() as kinds:
+        loca.read_interactions(pl.concat([rows, rows]), weight="plays")
+    assert kinds == ["repeats-added"]
+
+
+def test_targets_older_than_their_histories_are_told(films: loca.Interactions) -> None:
+    split = loca.leave_last_out(films, test=1)
+    backwards = loca.HeldOut(split.test.targets, split.test.histories)
+    with told() as kinds:
+        loca.evaluate(loca.EASE().fit(split.test.targets), backwards, at=[2])
+    assert kinds == ["targets-older"]
+
+
+def test_a_history_is_a_list_and_nothing_else(models: dict[str, Recommender]) -> None:
+    ease = models["ease"]
+    for wrong, kind in (({1, 2}, "set"), ({1: 5.0}, "dict")):
+        with pytest.raises(loca.DataError, match=f"oldest first, found a {kind}"):
+            ease.recommend({"me": wrong})
+    with pytest.raises(loca.DataError, match="these are items: a history is a list inside a list"):
+        ease.recommend([300, 54001])
+    with pytest.raises(loca.ConfigError, match="hide_seen: expected True or False, found 'no'"):
+        ease.recommend([1], hide_seen="no")
+
+
+def test_a_list_in_no_order_is_told() -> None:
+    rows = frame(user=[1, 1, 2, 2, 3], item=["a", "b", "a", "b", "z"])
+    model = loca.EASE().fit(rows)
+    with told() as kinds:
+        found = model.recommend([3], n=2)
+    assert kinds == ["no-preference"]
+    assert "1 user: all listed items have one score" in str(found)
+    with told() as kinds:
+        model.recommend([1], n=1)
+    assert kinds == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: loca.EASE(500), r"EASE: parameters are given by name; write EASE\(l2=500\)"),
+        (
+            lambda m: m.recommend([1], only="1,2"),
+            r"expected a list of item ids, found '1,2'; write \['1', '2'\]",
+        ),
+        (lambda m: m.recommend([1], never=frame(item=[1])), "found a data frame; give its column"),
+        (lambda m: loca.evaluate(loca.fit(film_rows(), m, validation=0), None), "give its model"),
+        (lambda m: m.update(frame(user=["10.0"], item=[1])), "found '10.0'; write 10 for it"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_write(
+    call: Callable[[Any], object], message: str, films: loca.Interactions
+) -> None:
+    with told(), pytest.raises(loca.LocaError, match=message):
+        call(loca.EASE().fit(films))

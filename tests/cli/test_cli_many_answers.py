@@ -181,7 +181,7 @@ def test_candidates_bound_the_lists_of_their_users_alone(
     (tmp_path / "c.csv").write_text("user,item\n99,1\n")
     assert "--candidates: unknown user '99'" in call(*ask).mistake
     (tmp_path / "c.csv").write_text("user,item\n5,1\n")
-    assert "--candidates: none of the 1 user that they name is answered" in call(*ask).mistake
+    assert "--candidates: none of the 1 user that they name, such as" in call(*ask).mistake
 
 
 def test_items_to_choose_from_or_leave_out_come_from_files(

@@ -159,10 +159,8 @@ def resolve_histories(
         else:
             if users_in is None:
                 raise DataError(_KNOWS_NOBODY)
-            source, rows = (
-                users_in,
-                users_in.users.rows(who, missing=None if on_unknown == "error" else -1),
-            )
+            source = users_in
+            rows = _user_rows(who, users_in, items, on_unknown)
         over = over_items(source, items, on_unknown)
         _remark_left_out(len(source) - len(over))
         weights = (
@@ -176,6 +174,19 @@ def resolve_histories(
             f"user {user_id!r} has an empty history; expected at least one item to answer from"
         )
     return found
+
+
+def _user_rows(who: Any, known: Interactions, items: IdMap, on_unknown: OnUnknown) -> Rows:
+    """Return the rows of users, −1 for the unknown where they are not refused."""
+    if on_unknown != "error":
+        return known.users.rows(who, missing=-1)
+    try:
+        return known.users.rows(who)
+    except DataError as error:
+        if all(one in items for one in who):
+            advice = "; these are items: a history is a list inside a list, such as [['a', 'b']]"
+            raise DataError(f"{error}{advice}") from None
+        raise
 
 
 def _as_list(who: Any) -> list[Any]:
@@ -241,10 +252,7 @@ def _listed(
     """Named lists of item ids as interactions, in the order given; unknown items are refused or left out."""
     missing = None if on_unknown == "error" else -1
     for name, one in histories.items():
-        if isinstance(one, str | int | float):
-            raise DataError(
-                f"history of {name!r}: expected a list of item ids, found {one!r}; write [{one!r}]"
-            )
+        _check_history(name, one)
     found = [items.rows(_as_list(one), missing=missing) for one in histories.values()]
     rows = [one[one >= 0] for one in found]
     _remark_left_out(sum(map(len, found)) - sum(map(len, rows)))
@@ -256,6 +264,22 @@ def _listed(
         offsets,
         np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int32),
     )
+
+
+def _check_history(name: Any, history: Any) -> None:
+    """Refuse, as a history, anything but a list of item ids, which has an order and nothing else."""
+    where = f"history of {name!r}"
+    if isinstance(history, str | int | float):
+        problem = f"expected a list of item ids, found {history!r}"
+        raise DataError(f"{where}: {problem}; write [{history!r}]")
+    if isinstance(history, set | frozenset | Mapping):
+        advice = "a set has no order"
+        if isinstance(history, Mapping):
+            advice = "leave out what is not liked; for weights give a data frame"
+        kind = type(history).__name__
+        raise DataError(
+            f"{where}: expected a list of item ids, oldest first, found a {kind}; {advice}"
+        )
 
 
 def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Interactions:

@@ -229,6 +229,18 @@ class IdMap:
                     labels[rows[place]] = other.label(place)
         return IdMap(values, self.what, labels), rows
 
+    def without_zeros(self, ids: Iterable[Id]) -> dict[str, str]:
+        """Return the ids that are not known, but are for their leading zeros, with the known ones."""
+        if self.values.dtype.kind != "O":
+            return {}
+        bare = {str(one).lstrip("0"): str(one) for one in self.values.tolist()}
+        found = {}
+        for one in map(str, ids):
+            known = bare.get(one.lstrip("0"))
+            if known is not None and one.isdigit() and one not in self:
+                found[one] = known
+        return found
+
     def _refuse_titles(self, added: list[Id]) -> None:
         """Refuse new ids that are titles of known items: whoever gave them meant those."""
         if self.labels is None or self.values.dtype.kind != "O":
@@ -295,7 +307,7 @@ class IdMap:
                 return number
         raise DataError(
             f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}; "
-            "leave such rows out, or fit again on all"
+            f"{_advice_on(outside_id)}"
         )
 
     def _nearest(self, text: str) -> str:
@@ -312,6 +324,14 @@ class IdMap:
             if names
             else ""
         )
+
+
+def _advice_on(outside_id: Id) -> str:
+    """Return what to do about a text where ids are numbers."""
+    whole, _, zeros = str(outside_id).partition(".")
+    if whole.isdecimal() and zeros and not zeros.strip("0"):
+        return f"write {whole} for it"
+    return "leave such rows out, or fit again on all"
 
 
 def at_rows(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -454,6 +454,20 @@ class Interactions(Tabular):
         weights[order[chosen_of_pair]] = joined
         return replace(self, weights=weights).where(is_chosen)
 
+    def remark_same_events(self) -> None:
+        """Tell how many interactions repeat user, item and time of another one, where their weights are added."""
+        adds = self.weighting is None or self.weighting.repeats in (None, "add")
+        if self.weights is None or self.times is None or not adds:
+            return
+        order = np.lexsort((self.times, self.pairs()))
+        pairs, times = self.pairs()[order], self.times[order]
+        count = int(((pairs[1:] == pairs[:-1]) & (times[1:] == times[:-1])).sum())
+        if count:
+            text = "repeat the user, item and time of another one, and their weights are added"
+            remark(
+                "repeats-added", f"{count:,} interactions {text}; leave them out if they are copies"
+            )
+
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Return the weighted histories to score from.
 
@@ -650,6 +664,7 @@ class Interactions(Tabular):
             schema=self.schema,
         )
         merged = replace(merged, recency=self.recency, remarks=self.remarks)
+        merged.remark_same_events()
         return merged.distinct() if self.schema.repeats == "newest" else merged
 
     def entering(self, new: Interactions, *, new_items: bool = True) -> Interactions:

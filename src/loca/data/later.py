@@ -7,10 +7,14 @@ from typing import Any
 
 from scipy.sparse import issparse
 
+from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.schema import Schema, no_ratings
 from loca.errors import DataError
 from loca.remarks import tell_remarks
+
+# Of unknown ids so many must be known ones but for their leading zeros to be taken for a mistake.
+_MANY_ALIKE = 0.1
 
 
 def is_table(data: Any) -> bool:
@@ -53,6 +57,34 @@ def read_later(
         return read_with_remarks(source, request)
     expected = "Interactions, a path or a data frame"
     raise DataError(f"{name}: expected {expected}, found {type(source).__name__}")
+
+
+def check_ids(later: Interactions, known: Interactions, name: str) -> None:
+    """Refuse later rows whose ids are surely not meant as they stand.
+
+    These are rows with users and items exchanged, and ids that have lost their leading zeros.
+    """
+    users, items = later.users.values.tolist(), later.items.values.tolist()
+    straight = _share_in(users, known.users) + _share_in(items, known.items)
+    crossed = _share_in(users, known.items) + _share_in(items, known.users)
+    if crossed > straight + 1:
+        found = f"{100 * _share_in(users, known.items):.0f} % of the users are known items"
+        raise DataError(
+            f"{name}: {found}, and hardly any is a known user; exchange the two columns"
+        )
+    for ids, values in ((known.users, users), (known.items, items)):
+        alike = ids.without_zeros(values)
+        unknown = [one for one in values if one not in ids]
+        if alike and len(alike) >= _MANY_ALIKE * len(unknown):
+            new, old = next(iter(alike.items()))
+            raise DataError(
+                f"{name}: {len(alike):,} unknown {ids.what} ids are known ones but for leading zeros, such "
+                f"as {new!r} and {old!r}; read these ids as text"
+            )
+
+
+def _share_in(values: list[Any], ids: IdMap) -> float:
+    return sum(one in ids for one in values) / max(len(values), 1)
 
 
 def check_later(later: Interactions, known: Schema, *, are_targets: bool = False) -> None:

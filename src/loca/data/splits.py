@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, issparse
 from loca.data.histories import over_items
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
-from loca.data.later import as_interactions, read_later
+from loca.data.later import as_interactions, check_ids, read_later
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, check_arguments
 from loca.random_streams import stream
@@ -499,6 +499,7 @@ def hold_out(known: Interactions, later: Any, *, histories: Any = None) -> tuple
     True
     """
     later = read_later(later, known, "later", are_targets=True)
+    check_ids(later, known, "later")
     if histories is not None:
         histories = read_later(histories, known, "histories")
         known = known.merged(histories, new_items=False)

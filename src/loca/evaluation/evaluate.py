@@ -216,6 +216,7 @@ def evaluate(
             "order; split the data first, then fit on its train part"
         )
     _remark_leak(data, held_out)
+    _remark_older_targets(held_out)
     weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     return measure(
         lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed
@@ -260,11 +261,36 @@ def _remark_leak(data: Interactions | None, held_out: HeldOut) -> None:
         )
 
 
+def _remark_older_targets(held_out: HeldOut) -> None:
+    """Tell which share of the targets is older than the newest interaction of its user's history."""
+    histories, targets = held_out.histories, held_out.targets
+    if histories.times is None or targets.times is None:
+        return
+    if histories.time_unit != targets.time_unit:
+        return
+    has_history = histories.counts() > 0
+    newest = np.full(histories.n_users, -np.inf)
+    newest[has_history] = histories.times[histories.offsets[1:][has_history] - 1]
+    count = int((targets.times < newest[targets.user_rows()]).sum())
+    if count:
+        share = f"{100 * count / len(targets):.3g} % of the targets ({count:,})"
+        remark(
+            "targets-older",
+            f"{share} are older than the newest interaction of their user's history: this is no forecast; "
+            "split by time, or hold out the last items of each user",
+        )
+
+
 def check_scorer(model: object) -> None:
     """Refuse what is no model: a class, or anything that cannot score."""
     if isinstance(model, type):
         raise ConfigError(
             f"model: expected a fitted model, found the class {model.__name__}; write {model.__name__}()"
+        )
+    if not hasattr(model, "score") and hasattr(model, "model"):
+        kind = type(model).__name__
+        raise ConfigError(
+            f"model: expected a fitted model, found a {kind}; give its model, found.model"
         )
     if not hasattr(model, "score"):
         raise ConfigError(f"model: expected a fitted model, found {type(model).__name__}")

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from loca.data.histories import Histories, HistoryWeights, OnUnknown, resolve_histories
 from loca.data.id_map import Id, IdMap, at_rows
 from loca.data.interactions import Interactions
-from loca.errors import DataError, check_arguments, did_you_mean
+from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
 from loca.evaluation.evaluate import Scorer, check_scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
 from loca.memory import plan_memory
@@ -270,6 +270,8 @@ class Request:
     ) -> None:
         n = check_list_length(n)
         check_scorer(model)
+        if not isinstance(hide_seen, bool | np.bool_):
+            raise ConfigError(f"hide_seen: expected True or False, found {hide_seen!r:.60}")
         count_items: Callable[[], int] | None = getattr(model, "count_items", None)
         item_count = (
             None if count_items is None else count_items()
@@ -311,6 +313,7 @@ class Request:
         """The places of some users and their lists, block after block."""
         users, item_count = len(self.histories), len(self.histories.items)
         is_empty, size = self.histories.is_empty, block_rows(item_count)
+        undecided = 0
         with bar("recommending", users) as progress:
             for start in range(0, users, size):
                 block = np.arange(start, min(start + size, users))
@@ -323,6 +326,7 @@ class Request:
                     item_rows[answered], best[answered] = self._rank(
                         self.model.score(histories), block[answered], hidden
                     )
+                    undecided += self._count_undecided(best[answered])
                 if len(others) and self.popularity is not None:
                     scores = np.tile(self.popularity, (len(others), 1))
                     item_rows[others], best[others] = self._rank(scores, block[others], None)
@@ -333,6 +337,15 @@ class Request:
                     ),
                 )
                 progress.advance(len(block))
+        if undecided:
+            text = "all listed items have one score: the list is in the order of the catalogue"
+            remark("no-preference", f"{many(undecided, 'user')}: {text}")
+
+    def _count_undecided(self, best: npt.NDArray[np.float32]) -> int:
+        """Return for how many users the model prefers none of the items that could be listed."""
+        if self.n < 2 or len(self.histories.items) <= self.n:
+            return 0
+        return int((np.isfinite(best[:, -1]) & (best[:, 0] == best[:, -1])).sum())
 
     def _rank(
         self, scores: Any, places: npt.NDArray[np.int64], hidden: csr_array | None
@@ -361,7 +374,10 @@ def ids_of_one_type(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _item_rows(name: str, ids: Any, items: IdMap) -> npt.NDArray[np.int64]:
     """Return the rows of items that are named in a list; an unknown one is refused, or the filter would not hold."""
     if isinstance(ids, str | int | float):
-        raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
+        listed = [part.strip() for part in ids.split(",")] if isinstance(ids, str) else [ids]
+        raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write {listed!r}")
+    if hasattr(ids, "columns"):
+        raise DataError(f"{name}: expected a list of item ids, found a data frame; give its column")
     try:
         return items.rows(ids)
     except DataError as error:
@@ -391,8 +407,10 @@ def _candidate_rows(
         nearest = did_you_mean(unknown[0], answered)
         raise DataError(f"candidates: unknown user {unknown[0]!r:.60}{nearest}")
     if not answered & ids_of.keys():
-        given = f"{many(len(ids_of), 'user')} that they name"
-        raise DataError(f"candidates: none of the {given} is answered here; leave them out")
+        given = (
+            f"{many(len(ids_of), 'user')} that they name, such as {next(iter(ids_of), '')!r:.60}"
+        )
+        raise DataError(f"candidates: none of the {given}, is answered here; leave them out")
     return {
         place: _item_rows(f"candidates of {user}", ids_of[user], histories.items)
         for place, user in enumerate(users)

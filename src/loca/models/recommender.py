@@ -30,10 +30,11 @@ from loca.data.interactions import (
     check_entries,
     without_zeros,
 )
-from loca.data.later import as_interactions, read_later
+from loca.data.later import as_interactions, check_ids, read_later
 from loca.data.schema import Schema
 from loca.data.splits import HeldOut
 from loca.errors import (
+    ArgumentError,
     ConfigError,
     DataError,
     ModelFileError,
@@ -141,7 +142,11 @@ class BaseEstimator(Readable):
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse a parameter that the class does not have, and name the nearest."""
         kind: type = cls
-        check_argument_names(kind.__name__, parameter_names(kind), params)
+        names = parameter_names(kind)
+        check_argument_names(kind.__name__, names, params)
+        if args and names:
+            written = f"{kind.__name__}({names[0]}={args[0]!r:.40})"
+            raise ArgumentError(f"{kind.__name__}: parameters are given by name; write {written}")
         return super().__new__(cls)
 
     def shown(self) -> list[str]:
@@ -509,6 +514,7 @@ class Recommender(BaseEstimator):
             raise DataError(f"this {kind} {problem}; fit it on Interactions")
         with collect_remarks() as collected:
             added = read_later(new, known, "update")
+            check_ids(added, known, "update")
             entering = known.entering(added, new_items=self.takes_new_items)
             left_out = len(added) - len(entering)
             if not len(entering):
