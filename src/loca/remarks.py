@@ -44,7 +44,7 @@ KINDS = {
     "targets-seen": "targets that are in the history already, which no list can name",
     "targets-unknown": "targets that nobody has in training, which no model can know",
     "time-ignored": "a column may hold times, and is not used",
-    "times-unknown": "times are bare numbers, whose unit is not known",
+    "times-unknown": "times are not in the unit that was said, or in none that is known",
     "titles-unknown": "titles were given for no item that there is",
     "training": "a training did not end as it should",
     "trials-decide": "a budget has trials and seconds, and the trials alone count",

@@ -26,7 +26,7 @@ from loca.data.id_map import Column, IdMap
 from loca.data.interactions import Interactions, check_entries
 from loca.data.recency import Recency
 from loca.data.schema import Schema, no_ratings
-from loca.data.times import SourceUnit, as_seconds, find_unit, look_mixed
+from loca.data.times import SourceUnit, as_seconds, unit_of_column
 from loca.data.weighting import Weighting
 from loca.errors import ConfigError, DataError, NothingLeftError, check_arguments, did_you_mean
 from loca.remarks import Remark, collect_remarks, remark, tell_remarks
@@ -439,6 +439,7 @@ def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRe
             of_ratings = "weight" in columns and columns["weight"] == columns.get("rating")
             schema = replace(schema, weighting=schema.weighting.resolved(of_ratings=of_ratings))
         interactions = _number(table, schema, name)
+    interactions.remark_same_events()
     if schema.repeats == "newest":
         interactions = interactions.distinct()
     minima = schema.min_user_interactions, schema.min_item_interactions
@@ -608,17 +609,8 @@ def _times_of(
         micro = instants.dt.epoch("us").to_numpy()
         return as_seconds(micro, "us"), replace(schema, time_unit="seconds")
     times = instants.to_numpy()
-    unit = find_unit(times)
-    if schema.source_unit is not None and (unit == "steps" or schema.source_unit == "steps"):
-        unit = schema.source_unit
+    unit = unit_of_column(times, schema.source_unit, name)
     if unit == "steps":
-        if schema.source_unit is None and look_mixed(times):
-            text = f"{name}: times run from {times.min():g} to {times.max():g}"
-            remark(
-                "times-unknown",
-                f"{text}: most are moments since 1973, some are not, and all are taken for bare "
-                "numbers; mend those, or say time_unit='s'",
-            )
         return times, replace(schema, time_unit="steps")
     return as_seconds(times, unit), replace(schema, time_unit="seconds")
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from loca.errors import ConfigError, check_choice
+from loca.errors import ConfigError, DataError, check_choice
+from loca.remarks import remark
 
 TimeArray = npt.NDArray[Any]
 # What the stored times are: seconds since 1970, or numbers of which only the order is known.
@@ -37,18 +38,57 @@ def find_unit(times: TimeArray) -> SourceUnit:
     return "steps"
 
 
-def share_of_moments(times: TimeArray) -> float:
-    """Return the largest share of the times that are moments since 1973 in one of the units."""
-    shares = (
-        np.mean((times / per_second >= _FIRST_SECOND) & (times / per_second <= _LAST_SECOND))
-        for per_second in _PER_SECOND.values()
-    )
-    return float(max(shares)) if len(times) else 0.0
+def unit_of_column(times: TimeArray, said: SourceUnit | None, name: str) -> SourceUnit:
+    """Return what the numbers of a time column count: as somebody said, else as they look.
+
+    Numbers that are surely meant as moments, and cannot be read as such, are refused.
+    """
+    unit = find_unit(times)
+    if said == "steps" or (said is not None and unit == "steps"):
+        return said
+    if said not in (None, unit):
+        text = f"{name}: times were called {said}, look like {unit}, and are read as {unit}"
+        remark("times-unknown", text)
+    if unit != "steps":
+        return unit
+    shares = _shares_of_moments(times)
+    span = f"{name}: times run from {times.min():g} to {times.max():g}"
+    if sum(shares.values()) == 1:
+        parts = " and ".join(
+            f"{100 * share:.0f} % {part}" for part, share in shares.items() if share
+        )
+        raise DataError(f"{span}: they look like {parts} since 1970; bring them into one unit")
+    if _look_day_first(times):
+        problem = "they look like dates with the day or the month first"
+        raise DataError(f"{span}: {problem}; write the year first, such as 20131231, or 2013-12-31")
+    if max(shares.values(), default=0.0) >= _MOSTLY:
+        remark(
+            "times-unknown",
+            f"{span}: most are moments since 1973, some are not, and all are taken for bare numbers; "
+            "mend those, or say time_unit='s'",
+        )
+    return "steps"
 
 
-def look_mixed(times: TimeArray) -> bool:
-    """Return whether most times are moments since 1973 and some are not."""
-    return _MOSTLY <= share_of_moments(times) < 1
+def _shares_of_moments(times: TimeArray) -> dict[str, float]:
+    """Return the share of the times that are moments since 1973, by the unit in which they are."""
+    if len(times) == 0:
+        return {}
+    return {
+        unit: float(np.mean((times / size >= _FIRST_SECOND) & (times / size <= _LAST_SECOND)))
+        for unit, size in _PER_SECOND.items()
+    }
+
+
+def _look_day_first(times: TimeArray) -> bool:
+    """Return whether all numbers are dates such as 31122013 or 12312013, and no other reading is likelier."""
+    if times.dtype.kind != "i" or times.min() < 1_01_1900 or times.max() > 31_12_2100:
+        return False
+    years, first, second = times % 10_000, times // 1_000_000, times // 10_000 % 100
+    are_years = ((years >= 1900) & (years <= 2100)).all()
+    are_days = ((first >= 1) & (first <= 31) & (second >= 1) & (second <= 31)).all()
+    # Bare numbers of so many digits do not end in years by chance.
+    return bool(are_years and are_days and len(np.unique(times)) > 1)
 
 
 def as_seconds(times: TimeArray, unit: str) -> TimeArray:
