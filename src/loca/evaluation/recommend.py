@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Ids = Iterable[Id] | None
 Candidates = Mapping[Any, Iterable[Id]] | None
 _SHOWN_USERS, _SHOWN_SIGNS = 5, 80
+_NO_PREFERENCE = "all listed items have one score: the list is in the order of the catalogue"
 _ARRAYS_OF_SIMILARITIES = 6  # items × items of a block, while they are found and ranked
 
 
@@ -338,8 +339,7 @@ class Request:
                 )
                 progress.advance(len(block))
         if undecided:
-            text = "all listed items have one score: the list is in the order of the catalogue"
-            remark("no-preference", f"{many(undecided, 'user')}: {text}")
+            remark("no-preference", f"{many(undecided, 'user')}: {_NO_PREFERENCE}")
 
     def _count_undecided(self, best: npt.NDArray[np.float32]) -> int:
         """Return for how many users the model prefers none of the items that could be listed."""
@@ -363,6 +363,12 @@ class Request:
             is_other[items] = False
             scores[row, is_other] = -np.inf
         return rank_top_n(scores, hidden, self.n, only=self.only, never=self.never)
+
+
+def remark_no_preference(scores: Sequence[float], n_items: int) -> None:
+    """Tell where a model prefers none of the items that it lists for one user."""
+    if 2 <= len(scores) < n_items and len(set(scores)) == 1:
+        remark("no-preference", _NO_PREFERENCE)
 
 
 def ids_of_one_type(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:

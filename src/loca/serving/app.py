@@ -40,6 +40,7 @@ import loca
 from loca.data.id_map import Id
 from loca.errors import DataError, LocaError
 from loca.evaluation.explain import explain
+from loca.evaluation.recommend import remark_no_preference
 from loca.remarks import collect_remarks
 from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
@@ -272,6 +273,8 @@ class Service:
         version = query.version
         found, place = await self.scorer.find_list(query.options, query.who, wanted.n)
         items = listed_items(version, found, place, wanted.n)
+        if not query.is_empty:
+            remark_no_preference([item.score for item in items], version.known.n_items)
         answer = ListReply(
             model=version.name,
             fingerprint=version.fingerprint,
