@@ -81,8 +81,9 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
     document = {"data": source, **asdict(statistics), "dates": statistics.dates(), "order": found}
     lines = [*statistics.lines(), *order.lines()]
     if table is not None:
-        lines = [*table.lines(request.data.min_rating), *lines]
-        document["columns"] = asdict(table.columns)
+        lines = [*table.lines(), *lines]
+        document["columns"] = table.columns.to_json()
+        document["repeated_rows"] = table.joined_rows
         document["rating_values"] = None if table.ratings is None else asdict(table.ratings)
     output.answer(TextTable(("", ""), tuple(lines), names=2).plain(), document)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, cast
 from uuid import UUID
@@ -47,6 +48,15 @@ _AMAZON_USER = re.compile(r"A[0-9A-Z]{9,20}")
 _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
 _SAMPLE_OBJECTS = 100
 _ABOVE = "takes only those above the middle"
+_SHOWN_KINDS = 6
+# So many different whole numbers on no scale are rather ids than ratings.
+_LIKE_IDS = 1_000
+# Later ratings that are so many times the highest of a fit are on another scale.
+_ANOTHER_SCALE = 1.5
+# What programs and people write in place of an id that they do not have.
+_STAND_FOR_NOTHING = ("NULL", "null", "nan", "NaN", "None", "N/A", "NA", "n/a", "-", "?")
+# The share of ids alike but for upper and lower case from which on it is more than chance.
+_LEAST_ALIKE_IDS = 0.01
 # The scales that ratings are usually given on, the narrowest first; beyond them numbers are taken for counts.
 _SCALES = (
     (0, 1),
@@ -164,7 +174,7 @@ def read_interactions(
     request = ReadRequest(
         columns=_given_columns(user=user, item=item, rating=rating, time=time, event=event),
         schema=Schema(
-            min_rating=min_rating,
+            min_rating=_checked_minimum(min_rating),
             weighting=Weighting.of(weight),
             source_unit=cast(SourceUnit | None, time_unit),
             repeats="newest" if distinct else "all",
@@ -193,6 +203,18 @@ def read_with_remarks(source: Any, request: ReadRequest) -> Interactions:
 
 def _given_columns(**columns: Column | None) -> dict[str, Column]:
     return {role: column for role, column in columns.items() if column is not None}
+
+
+def _checked_minimum(min_rating: Any) -> float | None:
+    """Return a minimum rating; refuse what is no number."""
+    if isinstance(min_rating, np.generic):
+        min_rating = min_rating.item()
+    if min_rating is None:
+        return None
+    is_number = isinstance(min_rating, int | float) and not isinstance(min_rating, bool)
+    if not is_number or not math.isfinite(min_rating):
+        raise ConfigError(f"min_rating: expected a number, found {min_rating!r:.60}")
+    return cast(float, min_rating)
 
 
 def _schema_of(like: Any) -> Schema:
@@ -230,7 +252,8 @@ class ReadRequest:
         for name in ("weighting", "min_rating", "min_user_interactions", "min_item_interactions"):
             given, known = getattr(own, name), getattr(schema, name)
             is_free = name == "min_rating" and known is None
-            if given and str(given) != str(known) and not is_free:
+            is_other = given != known and str(given) != str(known)
+            if given and is_other and not is_free:
                 raise ConfigError(
                     f"{'weight' if name == 'weighting' else name}: later rows are read like the "
                     f"earlier ones ({known or 'without it'}); leave it out"
@@ -276,7 +299,7 @@ class Ratings:
     """The ratings of a table: the lowest and the highest, how many different ones, and the scale they seem to be on.
 
     `scale` is None where they look like counts. `low_share` is the share of those below the middle of the scale where
-    others are above it, of which `high` is the lowest.
+    others are above it, of which `high` is the lowest. `look_like_ids`: many different whole numbers on no scale.
     """
 
     lowest: float
@@ -285,6 +308,7 @@ class Ratings:
     scale: tuple[float, float] | None = None
     low_share: float = 0.0
     high: float | None = None
+    look_like_ids: bool = False
 
     @classmethod
     def of(cls, ratings: pl.Series) -> Ratings | None:
@@ -294,8 +318,10 @@ class Ratings:
             return None
         values = known.unique().sort().to_numpy()
         lowest, highest = float(values[0]), float(values[-1])
-        scale = next((one for one in _SCALES if one[0] <= lowest and highest <= one[1]), None)
-        found = cls(lowest, highest, len(values), scale)
+        scale = _scale_of(lowest, highest)
+        are_whole = bool((values == np.round(values)).all())
+        look_like_ids = scale is None and are_whole and len(values) > _LIKE_IDS
+        found = cls(lowest, highest, len(values), scale, look_like_ids=look_like_ids)
         above = values[values > found.middle]
         if scale is None or not len(above):
             return found
@@ -309,100 +335,197 @@ class Ratings:
         return sum(self.scale or (self.lowest, self.highest)) / 2
 
     def __str__(self) -> str:
-        scale = (
-            "" if self.scale is None else f", on a scale of {self.scale[0]:g} to {self.scale[1]:g}"
-        )
-        return f"{self.lowest:g} to {self.highest:g}, {self.values:,} different{scale}"
+        found = f"{_full(self.lowest)} to {_full(self.highest)}, {self.values:,} different"
+        if self.scale is not None:
+            return f"{found}, on a scale of {self.scale[0]:g} to {self.scale[1]:g}"
+        return f"{found}; these look like ids" if self.look_like_ids else found
 
 
-@dataclass(frozen=True)
+def _scale_of(lowest: float, highest: float) -> tuple[float, float] | None:
+    """Return the narrowest usual scale that holds ratings; None where they are none."""
+    return next((one for one in _SCALES if one[0] <= lowest and highest <= one[1]), None)
+
+
+def _full(number: float) -> str:
+    """Return a number for people, whole ones with all their digits."""
+    return f"{number:,.0f}" if number == round(number) else f"{number:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableRead:
-    """What was read of a table: its name, which columns, and the ratings among them if any."""
+    """What was read of a table, and what is worth knowing of it.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    columns : ColumnChoice
+        Which columns were taken.
+    rows : int
+        How many rows it has.
+    ratings : Ratings or None
+        The ratings, if there are any.
+    low_share : float, default 0
+        The share of the ratings that are left, those of at least the minimum, below the middle of the scale.
+    later_than : Schema or None, default None
+        How the rows of a fit were read, which these come after.
+    low_rows : int, default 0
+        How many rows are below the minimum rating.
+    joined_rows : int, default 0
+        How many rows were joined with an earlier one of the same user and item.
+    about_ids : tuple of Remark, default ()
+        What is odd about the ids.
+    """
 
     name: str
     columns: tables.ColumnChoice
-    ratings: Ratings | None
-    later_than: Schema | None = None  # how the rows of a fit were read, which these come after
-    low_rows: int = 0  # rows below the minimum rating of that fit
+    rows: int
+    ratings: Ratings | None = None
+    low_share: float = 0.0
+    later_than: Schema | None = None
+    low_rows: int = 0
+    joined_rows: int = 0
+    about_ids: tuple[Remark, ...] = ()
 
-    def lines(self, min_rating: float | None) -> list[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
         """What a person reads: name and value, one pair per line."""
         found, taken = self.ratings, self.columns.taken
         lines = [("columns", ", ".join(f"{role} = {column}" for role, column in taken.items()))]
         if self.columns.unused:
             lines.append(("columns not used", tables.listed(self.columns.unused)))
-        if self.columns.dates and "time" not in taken:
-            lines.append(("columns of dates not used", tables.listed(self.columns.dates)))
+        if self.columns.times:
+            lines.append(("columns of dates not used", tables.listed(list(self.columns.times))))
         orders = tables.order_columns(self.columns.unused)
         if orders and "time" not in taken:
             lines.append(("columns of an order not used", tables.listed(orders)))
         if found is not None:
             lines.append(("values of ratings", str(found)))
             if found.low_share:
-                advice = "" if min_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
+                advice = f"; --min-rating {found.high:g} {_ABOVE}" if self.low_share else ""
                 low = (
                     f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
                 )
                 lines.append(("below the middle of the scale", low))
+        if self.joined_rows:
+            joined = f"{self.joined_rows:,}, joined with an earlier row of the same user and item"
+            lines.append(("repeated rows", joined))
         return lines
 
     def remarks(self, schema: Schema) -> list[Remark]:
         """Return what a person should know before the table is used; of later rows what was not told at the fit."""
-        found = []
         if self.later_than is not None:
-            if schema.min_rating is not None and "rating" not in self.columns.taken:
-                found.append(no_ratings(self.name, schema))
-            if self.low_rows:
-                text = f"with a rating below {schema.min_rating:g} left out, as at the fit"
-                rows = many(self.low_rows, "row")
-                found.append(Remark("ratings-left-out", f"{self.name}: {rows} {text}"))
-            if self.has_low_likes(schema) and not self.later_than.has_ratings:
-                found.append(Remark("low-ratings", self._low_ratings()))
-            return found
-        if self.has_low_likes(schema):
+            return self._later_remarks(schema, self.later_than)
+        found = self._guessed_columns()
+        if self.has_low_likes():
             advice = f"min_rating={cast(Ratings, self.ratings).high:g} {_ABOVE}"
-            found.append(Remark("low-ratings", f"{self._low_ratings()}; {advice}"))
+            found.append(
+                Remark("low-ratings", f"{self._low_ratings(schema)}; {advice}{self._turn()}")
+            )
+        found += self._unread_ratings()
         if "time" not in self.columns.taken:
-            for column in self.columns.dates:
-                text = f"{self.name}: column {column!r} holds dates but is not used; say time={column!r}"
-                found.append(Remark("time-ignored", text))
-            for column in tables.order_columns(self.columns.unused):
-                text = f"{self.name}: column {column!r} is not used; if it holds the order of each user's items"
-                found.append(Remark("time-ignored", f"{text}, say time={column!r}"))
+            found += self._ignored_times()
         if schema.weighting is None:
             found += self._ignored_weights()
+        return [*found, *self.about_ids]
+
+    def _later_remarks(self, schema: Schema, known: Schema) -> list[Remark]:
+        """Return what is new of later rows."""
+        found = self._guessed_columns()
+        if schema.min_rating is not None and "rating" not in self.columns.taken:
+            found.append(no_ratings(self.name, schema))
+        if self.low_rows:
+            text = f"with a rating below {schema.min_rating:g} left out, as at the fit"
+            rows = many(self.low_rows, "row")
+            found.append(Remark("ratings-left-out", f"{self.name}: {rows} {text}"))
+        if not known.has_ratings:
+            if self.has_low_likes():
+                found.append(Remark("low-ratings", self._low_ratings(schema)))
+            found += self._unread_ratings()
+        return [*found, *self.about_ids]
+
+    def _guessed_columns(self) -> list[Remark]:
+        """Return that columns without names were taken by their positions."""
+        guessed = self.columns.guessed
+        if not guessed:
+            return []
+        taken = ", ".join(f"{role} = {self.columns.taken[role]}" for role in guessed)
+        options = ", ".join(f"{role}=…" for role in guessed[:2])
+        text = f"{self.name}: the columns have no names and were taken as {taken}"
+        return [Remark("columns-guessed", f"{text}; say {options} if they are others")]
+
+    def _unread_ratings(self) -> list[Remark]:
+        """Return that ratings which nobody needs are no numbers."""
+        seen = self.columns.seen
+        if not seen.unread:
+            return []
+        column = self.columns.taken["rating"]
+        count = "none" if self.ratings is None else f"{seen.unread:,}"
+        text = f"column {column!r}: {count} of the {self.rows:,} ratings can be read as numbers"
+        if self.ratings is not None:
+            text = f"column {column!r}: {count} of the {self.rows:,} ratings are no numbers"
+        text = f"{self.name}: {text}, such as {seen.example!r}; all rows count as likes"
+        return [Remark("ratings-unreadable", text)]
+
+    def _ignored_times(self) -> list[Remark]:
+        """Return which columns may be the time or the order of a user's items."""
+        found = []
+        for column, look in self.columns.times.items():
+            text = f"{self.name}: column {column!r} {look.text} but is not used"
+            found.append(Remark("time-ignored", f"{text}; {look.mend}say time={look.option}"))
+        for column in tables.order_columns(self.columns.unused):
+            text = f"{self.name}: column {column!r} is not used; if it holds the order of each user's items"
+            found.append(Remark("time-ignored", f"{text}, say time={column!r}"))
         return found
 
-    def has_low_likes(self, schema: Schema) -> bool:
+    def has_low_likes(self) -> bool:
         """Whether ratings below the middle of their scale count as likes."""
-        ratings, taken = self.ratings, self.columns.taken
+        taken = self.columns.taken
         are_weights = "weight" in taken and taken["weight"] == taken.get("rating")
-        if ratings is None or ratings.scale is None or are_weights:
-            return False
-        return ratings.low_share > 0 and schema.min_rating is None
+        return self.low_share > 0 and not are_weights
 
-    def _low_ratings(self) -> str:
+    def _low_ratings(self, schema: Schema) -> str:
         ratings = cast(Ratings, self.ratings)
         lowest, highest = cast(tuple[float, float], ratings.scale)
+        left = "" if schema.min_rating is None else f" of at least {schema.min_rating:g}"
         return (
-            f"{self.name}: {100 * ratings.low_share:.0f} % of the ratings are below {ratings.middle:g}, "
+            f"{self.name}: {100 * self.low_share:.0f} % of the ratings{left} are below {ratings.middle:g}, "
             f"the middle of their scale ({lowest:g} to {highest:g}), and count as likes"
         )
+
+    def _turn(self) -> str:
+        """Return what to do where the low ratings are the good ones, if most are low."""
+        ratings = cast(Ratings, self.ratings)
+        if ratings.low_share <= 0.5:
+            return ""
+        lowest, highest = cast(tuple[float, float], ratings.scale)
+        turned = f"{lowest + highest:g} − rating" if lowest + highest else "−rating"
+        return f"; if {lowest:g} is the best on your scale, turn it first ({turned})"
 
     def _ignored_weights(self) -> list[Remark]:
         """Return what columns of weights or of kinds of events are there and not used."""
         found = []
-        for kind, role, advice in (
-            ("events-ignored", "event", "weight='view=1,buy=10'"),
-            ("weights-ignored", "weight", None),
-        ):
+        for kind, role in (("events-ignored", "event"), ("weights-ignored", "weight")):
             place = tables.usual_position(role, self.columns.unused)
-            if place is not None:
-                column = self.columns.unused[place]
-                way = advice or f"weight={column!r}"
-                text = f"{self.name}: all rows count the same, whatever column {column!r} says"
-                found.append(Remark(kind, f"{text}; {way} uses it"))
+            if place is None:
+                continue
+            column = self.columns.unused[place]
+            kinds, way = "", f"weight={column!r} uses it"
+            if role == "event":
+                kinds, way = self._kinds_of_events()
+            text = f"{self.name}: all rows count the same, whatever column {column!r}{kinds} says"
+            found.append(Remark(kind, f"{text}; {way}"))
         return found
+
+    def _kinds_of_events(self) -> tuple[str, str]:
+        """Return the kinds of events that are in the data, for a sentence, and how to weight them."""
+        names = list(self.columns.seen.kinds)
+        if not names:
+            return "", "weight='view=1,buy=10' uses it"
+        shown = names[:_SHOWN_KINDS]
+        more = ", …" if len(names) > len(shown) else ""
+        weights = ",".join(f"{name}=1" for name in shown)
+        way = f"weight='{weights}{more.replace(' ', '')}' with weights of your own uses it"
+        return f" ({', '.join(shown)}{more})", way
 
 
 def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRead | None]:
@@ -425,29 +548,108 @@ def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRe
         if isinstance(source, str | Path):
             found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
             name, (table, choice) = found.name, read_file(found, request, plan)
+            if plan is None and _is_published(found):
+                choice = replace(choice, guessed=())
         else:
             table, choice = _read_frame(source, request)
-        ratings = Ratings.of(table["rating"]) if "rating" in table.columns else None
-        low = 0
-        if schema.min_rating is not None and "rating" in table.columns:
-            low = int((table["rating"] < schema.min_rating).sum())
-        earlier = request.schema if request.is_later else None
-        read = TableRead(name, choice, ratings, earlier, low)
+        read = _look_at(table, name, choice, request)
+        schema = _with_range(schema, read)
         columns = dict(choice.taken)
         schema = replace(schema, columns=tuple(columns.items()))
         if schema.weighting is not None:
             of_ratings = "weight" in columns and columns["weight"] == columns.get("rating")
             schema = replace(schema, weighting=schema.weighting.resolved(of_ratings=of_ratings))
         interactions = _number(table, schema, name)
+        read = replace(read, about_ids=_about_ids(table, interactions, name))
     interactions.remark_same_events()
     if schema.repeats == "newest":
+        rows = len(interactions)
         interactions = interactions.distinct()
+        if read is not None:
+            read = replace(read, joined_rows=rows - len(interactions))
     minima = schema.min_user_interactions, schema.min_item_interactions
     if schema.min_rating is not None or schema.weighting is not None or any(minima):
         interactions = keep_active(
             interactions, *minima, request.repeat_filter, request.keep_unused_items
         )
     return interactions, read
+
+
+def _look_at(
+    table: pl.DataFrame, name: str, choice: tables.ColumnChoice, request: ReadRequest
+) -> TableRead:
+    """Return what is worth knowing of the columns of a table, and of its ratings."""
+    earlier = request.schema if request.is_later else None
+    read = TableRead(name=name, columns=choice, rows=len(table), later_than=earlier)
+    if "rating" not in table.columns:
+        return read
+    found = Ratings.of(table["rating"])
+    if found is None:
+        return read
+    read = replace(read, ratings=found, low_share=found.low_share)
+    minimum = request.schema.min_rating
+    if minimum is None:
+        return read
+    left = table["rating"].filter(table["rating"] >= minimum)
+    low_share = 0.0
+    if found.high is not None and found.scale is not None and len(left):
+        low_share = float(np.mean(left.to_numpy() < found.middle))
+    return replace(read, low_share=low_share, low_rows=len(table) - len(left))
+
+
+def _with_range(schema: Schema, read: TableRead) -> Schema:
+    """Return the schema with the range of the ratings; refuse later ratings on another scale than those of the fit."""
+    found, columns = read.ratings, read.columns.taken
+    if found is None:
+        return schema
+    known = schema.rating_range
+    if read.later_than is None or known is None:
+        return replace(schema, rating_range=(found.lowest, found.highest))
+    are_weights = "weight" in columns and columns["weight"] == columns.get("rating")
+    scale = _scale_of(*known)
+    if scale is None or not (are_weights or schema.min_rating is not None):
+        return schema
+    if found.highest > max(scale[1], _ANOTHER_SCALE * known[1]):
+        ranges = (
+            f"ratings run from {found.lowest:g} to {found.highest:g}, and those of the fit from"
+        )
+        advice = "bring them to the scale of the fit"
+        raise DataError(f"{read.name}: {ranges} {known[0]:g} to {known[1]:g}; {advice}")
+    return schema
+
+
+def _about_ids(table: pl.DataFrame, found: Interactions, name: str) -> tuple[Remark, ...]:
+    """Return what is odd about ids of text: those that stand for nothing, and those that differ by case alone."""
+    remarks = []
+    for role, ids in (("user", found.users), ("item", found.items)):
+        if ids.values.dtype != object:
+            continue
+        distinct = pl.Series(ids.values.tolist(), dtype=pl.String)
+        empty = distinct.filter(distinct.is_in(_STAND_FOR_NOTHING)).to_list()
+        if empty:
+            rows = int(table[role].is_in(empty).sum())
+            has = "has" if rows == 1 else "have"
+            text = f"{name}: {many(rows, 'row')} {has} {' or '.join(map(repr, empty))} as {role} id"
+            advice = "if that stands for a missing id, leave these rows out"
+            remarks.append(Remark("missing-ids", f"{text}; {advice}"))
+        lower = distinct.str.to_lowercase()
+        is_alike = lower.is_duplicated()
+        alike = distinct.filter(is_alike)
+        if len(alike) and len(alike) >= _LEAST_ALIKE_IDS * len(distinct):
+            pair = distinct.filter(lower == lower.filter(is_alike)[0])
+            text = (
+                f"{name}: {len(alike):,} of the {len(distinct):,} {role} ids differ from another one "
+                f"only by upper and lower case, such as {pair[0]!r} and {pair[-1]!r}"
+            )
+            remarks.append(Remark("ids-alike", f"{text}; if they mean the same, write them alike"))
+    return tuple(remarks)
+
+
+def _is_published(source: Source) -> bool:
+    """Return whether a file has the name of a published one, with that of its folder."""
+    parts = PurePosixPath(source.member or source.path.absolute().as_posix()).parts
+    members = [PurePosixPath(member).parts for member in _PUBLISHED_TABLES]
+    return any(parts[-len(member) :] == member for member in members)
 
 
 def read_preset(
@@ -731,24 +933,29 @@ def read_file(
     header = shape.names or shape.width
     plan = ColumnPlan.of(request, header, source.name, standard)
     full = [row for row in shape.sample if len(row) == shape.width]
-    samples = [
-        pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)
-    ]
+
+    def sample(place: int) -> list[str]:
+        return [row[place] for row in full]
+
     names = shape.names or [str(place) for place in range(shape.width)]
-    plan.check_hours(names, lambda place: [row[place] for row in full], source.name)
-    choice = tables.ColumnChoice.of(plan.places, names, samples)
-    table = tables.read_delimited(source, shape, plan.places, plan.needed, block_bytes)
-    return plan.completed(table), plan.named(choice, names)
+    plan.check_sample(names, sample, source.name)
+    choice = plan.choice(names, sample)
+    table = tables.read_delimited(source, shape, plan.places, plan.needed, block_bytes, choice.seen)
+    return plan.completed(table), choice
 
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """The position of the column of each role, the roles that need a value in every row, and the weights' column."""
+    """The position of the column of each role, the roles that need a value in every row, and the weights' column.
+
+    A column of events that is not `needed` is looked at and not taken. The roles in `guessed` were taken by position.
+    """
 
     places: Mapping[str, int]
     needed: tuple[str, ...]
     weights_are_ratings: bool = False
     time_is_named: bool = False
+    guessed: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -794,14 +1001,34 @@ class ColumnPlan:
                 twice = f"{names[place]!r} as {role} and as something else"
                 raise DataError(f"{where}: one column cannot hold two things, found {twice}")
             places[role] = place
-        return cls(places, tuple(needed), weights_are_ratings, "time" in columns)
+        guessed: tuple[str, ...] = ()
+        if isinstance(header, int):
+            guessed = tuple(role for role in tables.ROLES if role in places and role not in columns)
+        elif request.schema.weighting is None and not request.is_later:
+            event = tables.usual_position("event", names)
+            if event is not None and event not in places.values():
+                places["event"] = event
+        return cls(places, tuple(needed), weights_are_ratings, "time" in columns, guessed)
 
-    def check_hours(
+    def check_sample(
         self, names: Sequence[str], sample: Callable[[int], Sequence[Any]], where: str
     ) -> None:
-        """Refuse days in one column and hours in another, unless somebody said which column is the time."""
+        """Refuse columns that by some of their values are not what they were taken for.
+
+        These are days in one column and hours in another, unless somebody said which column is the time; and moments
+        in the place of the ratings, where ratings and times were guessed.
+        """
         if not self.time_is_named:
             tables.check_hours(self.places, names, sample, where)
+        if not {"rating", "time"} <= set(self.guessed):
+            return
+        rating, time = self.places["rating"], self.places["time"]
+        look = tables.TimeLook.of(sample(rating))
+        if look is not None and tables.TimeLook.of(sample(time)) is None:
+            problem = f"column {rating}, in the place of the ratings, {look.text}"
+            other = f"column {time}, in the place of the times, does not"
+            advice = f"say rating={time}, time={rating}, or name all columns"
+            raise DataError(f"{where}: {problem}, and {other}; {advice}")
 
     def completed(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table with the ratings as weights too, where they are these."""
@@ -809,8 +1036,13 @@ class ColumnPlan:
             return table
         return table.with_columns(pl.col("rating").alias("weight"))
 
-    def named(self, choice: tables.ColumnChoice, names: Sequence[str]) -> tables.ColumnChoice:
-        """Return the choice of columns with that of the weights."""
+    def choice(
+        self, names: Sequence[str], sample: Callable[[int], Sequence[Any]]
+    ) -> tables.ColumnChoice:
+        """Return the choice of columns with that of the weights; `sample` gives some values of a column."""
+        is_taken = {role: role != "event" or role in self.needed for role in self.places}
+        places = {role: place for role, place in self.places.items() if is_taken[role]}
+        choice = replace(tables.ColumnChoice.of(places, names, sample), guessed=self.guessed)
         if not self.weights_are_ratings:
             return choice
         taken = {**choice.taken, "weight": names[self.places["rating"]]}
@@ -836,58 +1068,73 @@ def _read_frame(
     standard: Mapping[str, Column] = MappingProxyType({}),
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     known = _known_frame(frame)
-    schema = known.collect_schema()
-    names, kinds = [str(name) for name in schema.names()], schema.dtypes()
+    names = [str(name) for name in known.collect_schema().names()]
     plan = ColumnPlan.of(request, names, where, standard)
-    places = dict(plan.places)
-    if (
-        "rating" in places
-        and "rating" not in plan.needed
-        and not kinds[places["rating"]].is_numeric()
-    ):
-        del places["rating"]
+    places = plan.places
+    as_text = [list(places).index(role) for role in ("rating", "event") if role in places]
     time = list(places).index("time") if "time" in places else None
-    table = as_polars(known.select(*(nw.nth(place) for place in places.values())), where, time)
+    columns = known.select(*(nw.nth(place) for place in places.values()))
+    table = as_polars(columns, where, time, as_text)
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
     table.columns = list(places)
+    others = [place for place in range(len(names)) if place not in places.values()]
+    samples = _samples(known, others)
 
     def sample(place: int) -> list[Any]:
         """Return some values of a column; those that were read are not asked for again."""
         for role, read_place in places.items():
             if read_place == place:
                 return table[role].head(_SAMPLE_OBJECTS).to_list()
-        part = known.select(nw.nth(place)).head(_SAMPLE_OBJECTS)
-        columns = part.collect() if isinstance(part, nw.LazyFrame) else part
-        return next(columns.iter_columns()).to_list()
+        return samples(place)
 
-    def is_dated(place: int) -> bool:
-        if kinds[place] == nw.Object:
-            return tables.are_dates(sample(place))
-        return kinds[place] in (nw.Date, nw.Datetime)
+    plan.check_sample(names, sample, where)
+    choice = plan.choice(names, sample)
 
-    plan.check_hours(names, sample, where)
-    dates = [
-        pl.Series([], dtype=pl.Date if is_dated(place) else pl.Null) for place in range(len(names))
-    ]
-    read = tables.typed(table, where, lambda row: f"{where} row {row + 1}", plan.needed).rechunk()
-    choice = tables.ColumnChoice.of(places, names, dates)
-    return plan.completed(read), plan.named(choice, names)
+    def place_of(row: int) -> str:
+        return f"{where} row {row + 1}"
+
+    named = {role: names[place] for role, place in places.items()}
+    tables.check_repeated_names(table, named, place_of, "row")
+    read = tables.typed(table, where, place_of, plan.needed, seen=choice.seen)
+    return plan.completed(read.rechunk()), choice
 
 
-def as_polars(frame: Any, where: str = "the frame", time: int | None = None) -> pl.DataFrame:
+def _samples(
+    frame: nw.DataFrame[Any] | nw.LazyFrame[Any], places: Sequence[int]
+) -> Callable[[int], list[Any]]:
+    """Return a function that gives some values of a column; those at `places` are read together, when first asked."""
+    found: dict[int, list[Any]] = {}
+
+    def sample(place: int) -> list[Any]:
+        if not found:
+            part = frame.select(*(nw.nth(one) for one in places)).head(_SAMPLE_OBJECTS)
+            collected = part.collect() if isinstance(part, nw.LazyFrame) else part
+            values = (column.to_list() for column in collected.iter_columns())
+            found.update(zip(places, values, strict=True))
+        return found[place]
+
+    return sample
+
+
+def as_polars(
+    frame: Any, where: str = "the frame", time: int | None = None, as_text: Sequence[int] = ()
+) -> pl.DataFrame:
     """Return any frame that narwhals knows as a polars one; columns of Python's objects as text or numbers.
 
-    Dates among such objects are taken in the column at the place `time` alone.
+    Dates among such objects are taken in the column at the place `time` alone, and objects of any kind, as text, in
+    those at the places `as_text`.
     """
     known = _known_frame(frame)
     table = known.collect() if isinstance(known, nw.LazyFrame) else known
     if nw.Object in table.schema.dtypes():
         return pl.DataFrame(
             [
-                _from_objects(where, column.name, column.to_list(), place == time)
-                if column.dtype == nw.Object
-                else pl.Series(column.name, column)
+                pl.Series(column.name, column)
+                if column.dtype != nw.Object
+                else _texts_of_objects(column.name, column.to_list())
+                if place in as_text
+                else _from_objects(where, column.name, column.to_list(), place == time)
                 for place, column in enumerate(table.iter_columns())
             ]
         )
@@ -913,6 +1160,11 @@ def _from_objects(where: str, name: str, values: list[Any], is_time: bool) -> pl
     raise DataError(
         f"{where} column {name!r}: expected all text or all numbers, found {found}; {advice}"
     )
+
+
+def _texts_of_objects(name: str, values: list[Any]) -> pl.Series:
+    texts = [None if value is None else str(value) for value in _without_gaps(values)]
+    return pl.Series(name, texts, dtype=pl.String)
 
 
 def _without_gaps(values: list[Any]) -> list[Any]:
@@ -948,28 +1200,29 @@ def _read_json_lines(
     names = list(dict.fromkeys(name for one in sample for name in one))
     plan = ColumnPlan.of(request, names, source.name, standard)
     needed = plan.needed
-    places = dict(plan.places)
+    places = plan.places
     values = [[one.get(name) for one in sample] for name in names]
-    is_needless = "rating" in places and "rating" not in needed
-    if is_needless and not {type(one) for one in values[places["rating"]]} <= {int, float}:
-        del places["rating"]
-    plan.check_hours(names, values.__getitem__, source.name)
-    texts = [[one for one in some if one is not None] for some in values]
-    samples = [
-        pl.Series(some if all(isinstance(one, str) for one in some) else [0]) for some in texts
-    ]
-    choice = tables.ColumnChoice.of(places, names, samples)
+    plan.check_sample(names, values.__getitem__, source.name)
+    choice = plan.choice(names, values.__getitem__)
+    free = [role for role in ("rating", "event") if role in places and role not in needed]
     fields = {role: names[place] for role, place in places.items()}
     schema = {name: _json_kind([one.get(name) for one in sample]) for name in fields.values()}
     for role in ("rating", "weight"):
         if role in fields and schema[fields[role]] == pl.Int64:
             schema[fields[role]] = pl.Float64()  # 5 may be followed by 4.5
+    for role in [*free, *(["rating"] if "rating" in fields else [])]:
+        kinds = {type(value) for value in values[places[role]] if value is not None}
+        if not kinds <= {int, float}:
+            schema[fields[role]] = pl.String()
 
     def read(first_line: int, data: bytes) -> pl.DataFrame:
         try:
             table = pl.read_ndjson(io.BytesIO(data), schema=schema)
             table = table.select(pl.col(column).alias(role) for role, column in fields.items())
-            return tables.typed(table, source.name, str, needed)
+            seen = tables.Seen()
+            read = tables.typed(table, source.name, str, needed, seen=seen)
+            choice.seen.add(seen)
+            return read
         except (pl.exceptions.PolarsError, DataError):
             # A kind that changes on the way, or a mistake whose line must be found.
             return read_line_by_line(first_line, data)
@@ -981,8 +1234,11 @@ def _read_json_lines(
             objects.append(one)
             for role, column in fields.items():
                 value = one.get(column)
-                if role == "rating" and role not in needed:
-                    one[column] = float(value) if isinstance(value, int | float) else None
+                if role in free:
+                    is_text = isinstance(value, str | None)
+                    one[column] = value if is_text else json.dumps(value)
+                elif role == "rating" and isinstance(value, bool):
+                    one[column] = int(value)
                 elif value is None:
                     raise DataError(
                         f"{places[-1]}: no {column!r}; the fields are {tables.listed(list(one))}"
@@ -998,16 +1254,21 @@ def _read_json_lines(
                     )
         for role, column in fields.items():
             values = [one[column] for one in objects]
-            kind = _json_kind(values)
+            kind = pl.String() if role in free else _json_kind(values)
+            if role in free:
+                columns.append(pl.Series(role, values, dtype=kind))
+                continue
             columns.append(
                 pl.Series(
                     role, [str(one) for one in values] if kind == pl.String else values, dtype=kind
                 )
             )
-        return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__, needed)
+        return tables.typed(
+            pl.DataFrame(columns), source.name, places.__getitem__, needed, seen=choice.seen
+        )
 
     table = tables.read_blocks(source, read, block_bytes)
-    return plan.completed(table), plan.named(choice, names)
+    return plan.completed(table), choice
 
 
 def json_objects(

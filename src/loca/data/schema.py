@@ -34,6 +34,8 @@ class Schema:
         Whether a repeated pair stands in a history at all its times, or at its newest alone.
     min_user_interactions, min_item_interactions : int, default 0
         Users and items with fewer interactions were left out.
+    rating_range : tuple of (float, float) or None, default None
+        The lowest and the highest rating, before any was left out; None where none were read.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Schema:
     repeats: RepeatRule = "all"
     min_user_interactions: int = 0
     min_item_interactions: int = 0
+    rating_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_choice("repeats", self.repeats, get_args(RepeatRule))
@@ -82,6 +85,8 @@ class Schema:
                 raise ConfigError(f"schema: {name}: expected a whole number ≥ 0")
         if not isinstance(values.get("min_rating"), int | float | None):
             raise ConfigError("schema: min_rating: expected a number or none")
+        if values.get("rating_range") is not None:
+            values["rating_range"] = _read_range(values["rating_range"])
         return cls(**values)
 
 
@@ -101,6 +106,13 @@ def _read_weighting(written: Any) -> Weighting:
         raise ConfigError("schema: weighting: column: expected text or none")
     kinds = tuple((str(name), weight) for name, weight in map(tuple, _listed(written["kinds"])))
     return Weighting(**{**written, "kinds": kinds})
+
+
+def _read_range(written: Any) -> tuple[float, float]:
+    is_pair = isinstance(written, list | tuple) and len(written) == 2
+    if not is_pair or not all(type(one) in (int, float) for one in written):
+        raise ConfigError("schema: rating_range: expected two numbers or none")
+    return float(written[0]), float(written[1])
 
 
 def _listed(value: Any) -> list[Any]:

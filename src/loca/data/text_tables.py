@@ -7,16 +7,18 @@ import io
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import polars as pl
 
 from loca.data.archives import HEAD_BYTES, Source
 from loca.data.id_map import Column
+from loca.data.times import find_unit
 from loca.errors import DataError, did_you_mean
 
 ROLES = ("user", "item", "rating", "time")
@@ -30,7 +32,8 @@ _USUAL_NAMES = {
     "rating": "rating ratings overall stars score rate",
     "event": "event eventtype eventname action behavior behaviour interactiontype",
     "weight": "weight weights plays playcount listens count counts quantity qty",
-    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date when",
+    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date when createdutc reviewtime "
+    "orderdate purchasedate ratedat playedat watchedon watchedat datum",
 }
 # Names of what may be the order of a user's items, or the number of a purchase: taken only where somebody says so.
 _ORDER_NAMES = ("rank", "order", "position")
@@ -43,6 +46,27 @@ _YEAR_LAST = r"\d{1,2}[-./]\d{1,2}[-./]\d{4}"
 _DAY_NUMBER = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\.0)?"
 _MIDNIGHT = r"[ T]00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?"
 _DAY = re.compile(rf"({_YEAR_FIRST}|{_YEAR_LAST}|{_DAY_NUMBER})({_MIDNIGHT})?")
+# Dates in forms that people and programs write, and that are not read as times: days and months may be confused.
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_CLOCK_TIME = (
+    r"([T, ]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?( ?(z|utc|gmt|[+-]\d{2}:?\d{2}))?)?"
+)
+_WEEKDAY = r"((mon|tue|wed|thu|fri|sat|sun)[a-z]*,? )?"
+_WRITTEN_DATE = re.compile(
+    rf"({_YEAR_FIRST}|\d{{1,2}}([-./])\d{{1,2}}\2\d{{2}}(\d{{2}})?|\d{{1,2}} \d{{1,2}}, ?\d{{4}}"
+    rf"|{_WEEKDAY}\d{{1,2}}[- .]+{_MONTH}[- ,]+\d{{2}}(\d{{2}})?|{_WEEKDAY}{_MONTH} \d{{1,2}},? \d{{4}})"
+    rf"{_CLOCK_TIME}"
+    rf"|{_WEEKDAY}{_MONTH} +\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}} ([a-z]+ |[+-]\d{{4}} )?\d{{4}}",
+    re.IGNORECASE,
+)
+_HOW_TO_WRITE_DATES = "write dates as 2013-12-31, the year first"
+_UNIT_NAMES = {
+    "s": "seconds since 1970",
+    "ms": "milliseconds since 1970",
+    "us": "microseconds since 1970",
+    "ns": "nanoseconds since 1970",
+    "yyyymmdd": "days written as 20131231",
+}
 # What stands in a column in place of a value, as text.
 _GAPS = ("", "None", "nan", "NaN", "NaT", "<NA>")
 
@@ -57,6 +81,7 @@ _LEAST_DIGITS = 2
 _LEAST_ALIKE = 10
 _SHOWN_LETTERS = 40
 _LISTED_NAMES = 12
+_MOST_KINDS = 1_000
 _LIST_SEPARATORS = (" ", "\t")
 _LEAST_LISTS = 5
 # A byte that no text holds, in place of a separator that is longer than one byte.
@@ -74,31 +99,147 @@ csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
+class TimeLook:
+    """What the values of a column that is not used look like.
+
+    `mend` is what must be done before they are times, and `option` what names the column.
+    """
+
+    text: str
+    mend: str = ""
+    option: str = ""
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> TimeLook | None:
+        """Return what values look like that are all moments, apart from gaps; None where one is not."""
+        known = [value for value in values if str(value).strip() not in _GAPS]
+        if not known:
+            return None
+        if all(isinstance(value, date) for value in known):
+            return cls("holds dates")
+        if all(isinstance(value, str) for value in known):
+            return cls._of_texts(pl.Series(known, dtype=pl.String).str.strip_chars())
+        are_numbers = all(isinstance(value, int | float | np.number) for value in known)
+        if not are_numbers or any(isinstance(value, bool) for value in known):
+            return None
+        return cls._of_numbers(np.array(known))
+
+    @classmethod
+    def _of_texts(cls, texts: pl.Series) -> TimeLook | None:
+        for kind in (pl.Int64, pl.Float64):
+            numbers = texts.cast(kind, strict=False)
+            if numbers.null_count() == 0:
+                return cls._of_numbers(numbers.to_numpy())
+        if _instants(texts).null_count() == 0:
+            return cls("holds dates")
+        if all(_WRITTEN_DATE.fullmatch(text) for text in texts):
+            return cls(f"holds dates such as {texts[0]!r}", f"{_HOW_TO_WRITE_DATES}, and ")
+        return None
+
+    @classmethod
+    def _of_numbers(cls, numbers: Any) -> TimeLook | None:
+        unit = find_unit(numbers)
+        return None if unit == "steps" else cls(f"looks like {_UNIT_NAMES[unit]}")
+
+
+@dataclass
+class Seen:
+    """What was seen, while a table was read, of columns that change no answer.
+
+    Parameters
+    ----------
+    kinds : dict
+        The kinds of events of a column that is not used, in the order of the rows, as keys.
+    unread : int, default 0
+        How many ratings are neither numbers nor gaps.
+    example : str, default ""
+        The first of these.
+    """
+
+    kinds: dict[str, None] = field(default_factory=dict)
+    unread: int = 0
+    example: str = ""
+
+    def add(self, other: Seen) -> None:
+        """Add what was seen elsewhere."""
+        self.kinds |= other.kinds
+        self.unread += other.unread
+        self.example = self.example or other.example
+
+    def add_kinds(self, stored: pl.Series) -> None:
+        """Add the kinds of events of some rows, as far as they are worth a list."""
+        if stored.dtype.is_nested() or len(self.kinds) >= _MOST_KINDS:
+            return
+        texts = stored.cast(pl.String, strict=False).drop_nulls().unique(maintain_order=True)
+        self.kinds |= dict.fromkeys(text for text in texts.to_list() if text.strip() not in _GAPS)
+
+    def add_ratings(self, stored: pl.Series, read: pl.Series) -> None:
+        """Add the ratings of some rows, as they are written and as they were read."""
+        is_lost = stored.is_not_null() & read.is_null()
+        if not is_lost.any():
+            return
+        lost = [str(value).strip() for value in stored.filter(is_lost).to_list()]
+        lost = [text for text in lost if text not in _GAPS]
+        self.unread += len(lost)
+        self.example = self.example or (lost[0][:_SHOWN_LETTERS] if lost else "")
+
+
+@dataclass(frozen=True)
 class ColumnChoice:
-    """Which column was taken as what, which ones are not used, and which of those hold dates."""
+    """Which column was taken as what, which ones are not used, and which of those may be the time.
+
+    Parameters
+    ----------
+    taken : mapping
+        Role to the name of its column.
+    unused : tuple of str, default ()
+        The other columns.
+    times : mapping
+        Those of them whose values all look like moments, and how; looked for only where no column is the time.
+    guessed : tuple of str, default ()
+        Roles that were taken by the position of a column without a name.
+    seen : Seen
+        What was seen of columns that change no answer.
+    """
 
     taken: Mapping[str, str]
     unused: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
+    times: Mapping[str, TimeLook] = field(default_factory=dict)
+    guessed: tuple[str, ...] = ()
+    seen: Seen = field(default_factory=Seen)
 
     @classmethod
     def of(
-        cls, places: Mapping[str, int], names: Sequence[str], samples: Sequence[pl.Series] = ()
+        cls,
+        places: Mapping[str, int],
+        names: Sequence[str],
+        sample: Callable[[int], Sequence[Any]] | None = None,
     ) -> ColumnChoice:
-        """The choice by position; `samples` are some values of every column."""
-        unused = [place for place in range(len(names)) if place not in places.values()]
-        dated = [place for place in unused if place < len(samples) and _are_dates(samples[place])]
+        """The choice by position; `sample` gives some values of a column."""
         taken = {role: names[place] for role, place in places.items()}
-        return cls(
-            taken, tuple(names[place] for place in unused), tuple(names[place] for place in dated)
-        )
+        unused = [place for place in range(len(names)) if place not in places.values()]
+        times = {}
+        for place in unused:
+            look = None
+            if sample is not None and "time" not in places:
+                look = TimeLook.of(sample(place))
+            if look is not None:
+                option = repr(names[place]) if names[place] else str(place)
+                times[_shown(names, place)] = replace(look, option=option)
+        return cls(taken, tuple(_shown(names, place) for place in unused), times)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the choice as JSON values."""
+        return {
+            "taken": dict(self.taken),
+            "unused": list(self.unused),
+            "dates": list(self.times),
+            "guessed": list(self.guessed),
+        }
 
 
-def _are_dates(values: pl.Series) -> bool:
-    if values.dtype == pl.String:
-        written = values.filter(values.str.strip_chars() != "")
-        return len(written) > 0 and _instants(written).null_count() == 0
-    return values.dtype in (pl.Date, pl.Datetime)
+def _shown(names: Sequence[str], place: int) -> str:
+    return names[place] or f"(column {place}, without a name)"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -454,20 +595,28 @@ def typed(
     place: Callable[[int], str],
     needed: Sequence[str],
     *,
+    seen: Seen,
     parse_ids: bool = False,
 ) -> pl.DataFrame:
     """Stored columns, each named by its role, as ids, numbers and instants.
 
-    Ids stay as they are stored; with `parse_ids` text becomes whole numbers where every id is written as one. The first
-    row that cannot be read is refused; `place` says where it stands. Of ratings that are not `needed` those that are
-    numbers stay.
+    Ids stay as they are stored, without blanks at their ends; with `parse_ids` text becomes whole numbers where every
+    id is written as one. The first row that cannot be read is refused; `place` says where it stands. Of ratings that
+    are not `needed` those that are numbers stay; of such events none. What is lost by that is added to what was `seen`.
     """
     columns = []
     for stored in table:
-        role, read = stored.name, _as_role(stored, where)
+        role = stored.name
+        if role == "event" and role not in needed:
+            seen.add_kinds(stored)
+            continue
         if role == "rating" and role not in needed:
-            read = read.cast(pl.Float32)
-        elif read.null_count():
+            free = _free_ratings(stored)
+            seen.add_ratings(stored, free)
+            columns.append(free)
+            continue
+        read = _as_role(stored, where)
+        if read.null_count():
             row = read.is_null().arg_max() or 0
             found = stored[row]
             if found is None or not str(found).strip():
@@ -477,7 +626,11 @@ def typed(
                     f"{place(row)}: expected text or a 64-bit number as {role} id, found {found}"
                 )
             kind = "a number, or ISO dates throughout," if role == "time" else "a number"
-            raise DataError(f"{place(row)}: expected {kind} as {role}, found {str(found)!r}")
+            is_date = role == "time" and _WRITTEN_DATE.fullmatch(str(found).strip())
+            advice = f"; {_HOW_TO_WRITE_DATES}" if is_date else ""
+            raise DataError(
+                f"{place(row)}: expected {kind} as {role}, found {str(found)!r}{advice}"
+            )
         columns.append(ids_from_text(read) if parse_ids and role in ("user", "item") else read)
     return pl.DataFrame(columns)
 
@@ -490,14 +643,16 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
     if kind == pl.Binary and role in ("user", "item"):
         values, kind = _text_of_bytes(values), pl.String()
     if kind == pl.String and role in ("user", "item"):
-        return values
+        return _without_blanks(values)
+    if kind == pl.Boolean and role == "rating":
+        return values.cast(pl.Int64)
     if role == "event":
         return values.cast(pl.String)
     if kind == pl.String:
         whole = values.cast(pl.Int64, strict=False)
         if whole.null_count() == 0:
             return whole
-        numbers = _finite(values.str.strip_chars())
+        numbers = _finite(_truth_as_numbers(values) if role == "rating" else values)
         return (
             _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
         )
@@ -509,6 +664,58 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         return _finite(values)
     expected = "text or numbers" if role in ("user", "item") else "numbers"
     raise DataError(f"{where}: expected {expected} as {role}, found {kind}")
+
+
+def _free_ratings(values: pl.Series) -> pl.Series:
+    """Return ratings that nobody needs: those that are numbers, null for all others."""
+    kind = values.dtype
+    is_text = kind in (pl.String, pl.Categorical, pl.Enum)
+    if is_text or kind == pl.Boolean or kind.is_numeric():
+        return _as_role(values, "").cast(pl.Float32)
+    return pl.Series(values.name, [None] * len(values), dtype=pl.Float32)
+
+
+def _truth_as_numbers(values: pl.Series) -> pl.Series:
+    """Return texts with true as 1 and false as 0, in any case."""
+    lower = values.str.strip_chars().str.to_lowercase()
+    truth = lower.replace_strict({"true": "1", "false": "0"}, default=None, return_dtype=pl.String)
+    return truth.zip_with(truth.is_not_null(), values)
+
+
+def _without_blanks(ids: pl.Series) -> pl.Series:
+    """Return ids of text without blanks at their ends; null where nothing is left."""
+    stripped = ids.str.strip_chars()
+    is_left = stripped != ""
+    return stripped if is_left.all() else stripped.set(~is_left, None)
+
+
+def check_repeated_names(
+    table: pl.DataFrame, names: Mapping[str, str], place: Callable[[int], str], kind: str
+) -> None:
+    """Refuse the first row whose user and item are the names of their columns.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Stored columns, each named by its role.
+    names : mapping
+        Role to the name of its column; names that are numbers tell nothing.
+    place : function
+        What messages call a row.
+    kind : {"line", "row"}
+        What it is.
+    """
+    is_repeat = pl.Series([True], dtype=pl.Boolean)
+    for role in ("user", "item"):
+        kinds_of_text = (pl.String, pl.Categorical, pl.Enum)
+        if names[role].isdigit() or table[role].dtype not in kinds_of_text:
+            return
+        texts = table[role].cast(pl.String).str.strip_prefix("\ufeff").str.strip_chars()
+        is_repeat = is_repeat & (texts == names[role])
+    if is_repeat.any():
+        whole = "files" if kind == "line" else "tables"
+        problem = f"repeats the column names; were two {whole} joined? leave that {kind} out"
+        raise DataError(f"{place(is_repeat.arg_max() or 0)} {problem}")
 
 
 def _text_of_bytes(values: pl.Series) -> pl.Series:
@@ -524,7 +731,8 @@ def _text_of_bytes(values: pl.Series) -> pl.Series:
 
 
 def ids_from_text(text: pl.Series) -> pl.Series:
-    """Whole numbers where every id is written as one, else the text as it stands; "007" is text."""
+    """Whole numbers where every id is written as one, else text without blanks at its ends; "007" is text."""
+    text = text.str.strip_chars()
     numbers = text.cast(pl.Int64, strict=False)
     return numbers if numbers.cast(pl.String).equals(text) else text
 
@@ -544,12 +752,6 @@ def _instants(text: pl.Series) -> pl.Series:
             read = plain.str.to_datetime(form, time_unit="us", strict=False)
         instants = instants.zip_with(instants.is_not_null(), read.dt.replace_time_zone(None))
     return instants
-
-
-def are_dates(values: Sequence[Any]) -> bool:
-    """Return whether Python's objects are dates or datetimes; a None or a number that is none is a gap."""
-    known = [value for value in values if not isinstance(value, float | None)]
-    return bool(known) and all(isinstance(value, date) for value in known)
 
 
 def instants_of_objects(name: str, values: Sequence[Any]) -> pl.Series | None:
@@ -574,6 +776,7 @@ def _instant_of(moment: date) -> datetime:
 
 
 def _finite(values: pl.Series) -> pl.Series:
+    values = values.str.strip_chars() if values.dtype == pl.String else values
     numbers = values.cast(pl.Float64, strict=False)
     return pl.select(pl.when(numbers.is_finite()).then(numbers).alias(values.name)).to_series()
 
@@ -609,9 +812,15 @@ def read_blocks(
 
 
 def read_delimited(
-    source: Source, shape: Shape, places: Mapping[str, int], needed: Sequence[str], block_bytes: int
+    source: Source,
+    shape: Shape,
+    places: Mapping[str, int],
+    needed: Sequence[str],
+    block_bytes: int,
+    seen: Seen,
 ) -> pl.DataFrame:
     """The columns of `places`, role to position, each of one kind and without gaps."""
+    named = {} if shape.names is None else {role: shape.names[places[role]] for role in places}
     quoted, name, last = shape.separator in _QUOTING_SEPARATORS, source.name, shape.width - 1
     long = len(shape.separator) > 1
 
@@ -648,7 +857,9 @@ def read_delimited(
             return f"{name} line {first_line - 1 + next(islice(lines, text['row'][row], None))}"
 
         table = text.select(pl.col(str(place)).alias(role) for role, place in places.items())
-        return typed(table, name, line_of, needed, parse_ids=True)
+        if named:
+            check_repeated_names(table, named, line_of, "line")
+        return typed(table, name, line_of, needed, seen=seen, parse_ids=True)
 
     return read_blocks(source, read, block_bytes, shape.skipped, quoted)
 
@@ -693,6 +904,7 @@ def read_lists(source: Source, block_bytes: int) -> pl.DataFrame:
             source.name,
             lambda row: f"{source.name} line {first_line + table['row'][row]}",
             (),
+            seen=Seen(),
             parse_ids=True,
         )
 
