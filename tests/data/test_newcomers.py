@@ -450,3 +450,11 @@ def test_whole_numbers_of_ratings_are_written_in_full(tmp_path, capsys):
     path = table(tmp_path, "user,item,rating\n1,1,0.5\n1,2,5\n")
     shown = described(path, capsys)["values of ratings"].strip()
     assert shown == "0.5 to 5, 2 different, on a scale of 0.5 to 5"
+
+
+def test_describe_tells_what_its_figures_do_not_say(tmp_path, capsys):
+    path = table(tmp_path, "ann,tea,5,100\nann,?,1,90\nbob,?,5,80\n")
+    assert main(["data", "describe", str(path), "--no-header", "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert [note["kind"] for note in notes] == ["columns-guessed", "missing-ids"]
+    assert "say user=…, item=… if they are others" in notes[0]["text"]

@@ -19,6 +19,7 @@ from loca.cli.options import (
     grouped,
 )
 from loca.errors import ConfigError
+from loca.remarks import tell_remarks
 from loca.text_table import TextTable
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
@@ -47,6 +48,8 @@ _LISTED = (
     "size",
     "is_here",
 )
+# Kinds of caveats that `describe` says among its figures.
+_SHOWN_AS_LINES = ("low-ratings",)
 
 
 @app.callback()
@@ -81,6 +84,8 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
     document = {"data": source, **asdict(statistics), "dates": statistics.dates(), "order": found}
     lines = [*statistics.lines(), *order.lines()]
     if table is not None:
+        notes = table.remarks(interactions.schema)
+        tell_remarks(note for note in notes if note.kind not in _SHOWN_AS_LINES)
         lines = [*table.lines(), *lines]
         document["columns"] = table.columns.to_json()
         document["repeated_rows"] = table.joined_rows
