@@ -29,7 +29,7 @@ from loca.errors import ConfigError, LocaError, check_choice
 from loca.models.recommender import Recommender
 from loca.progress import set_progress
 from loca.registry import MODELS, RECORDS
-from loca.remarks import collect_remarks, tell_remarks, told_remarks
+from loca.remarks import collect_remarks, joined_remarks, tell_remarks, told_remarks
 from loca.text_table import TextTable, finite, printable, printable_json
 
 if TYPE_CHECKING:
@@ -446,7 +446,7 @@ def noted(found: tuple[Interactions, TableRead | None]) -> Interactions:
         return interactions
     remarks = table.remarks(interactions.schema)
     tell_remarks(remarks)
-    return replace(interactions, remarks=tuple(remarks))
+    return replace(interactions, remarks=joined_remarks(interactions.remarks, tuple(remarks)))
 
 
 def check_request(
