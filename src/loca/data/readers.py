@@ -944,6 +944,25 @@ def read_file(
     return plan.completed(table), choice
 
 
+_WEIGHT_ROLES = ("event", "weight")
+
+
+def _weights_place(
+    role: str, column: Column | None, names: Sequence[str], where: str, are_targets: bool
+) -> int | None:
+    """Return the position of the column of events or weights; None where targets come without it."""
+    if are_targets and column not in names:
+        return tables.usual_position(role, names)
+    if column is not None:
+        return tables.position_of(column, names, where)
+    place = tables.usual_position(role, names)
+    if place is None:
+        problem = f"cannot tell which column holds the {role}s"
+        listed = tables.listed(names)
+        raise DataError(f"{where}: {problem}; the columns are {listed}; say {role}=…")
+    return place
+
+
 @dataclass(frozen=True)
 class ColumnPlan:
     """The position of the column of each role, the roles that need a value in every row, and the weights' column.
@@ -968,39 +987,25 @@ class ColumnPlan:
         """Find the columns that a request needs among those of a header, or among so many without names."""
         names = [str(place) for place in range(header)] if isinstance(header, int) else header
         columns = {**standard, **request.columns_in(names)}
-        weighting = {role: columns.pop(role, None) for role in ("event", "weight")}
-        found_later = ("event", "weight")
-        needed = [role for role in request.needed if role not in found_later]
+        weighting = {role: columns.pop(role, None) for role in _WEIGHT_ROLES}
+        needed = [role for role in request.needed if role not in _WEIGHT_ROLES]
         places = tables.find_columns(columns, header, where, needed)
         if request.schema.min_rating is not None and "rating" in places:
             needed.append("rating")
         weights_are_ratings = False
-        for role in found_later:
-            if role not in request.needed:
-                continue
-            column = weighting[role]
-            if request.are_targets and (column is None or column not in names):
-                column = None
-            place = (
-                tables.usual_position(role, names)
-                if column is None
-                else tables.position_of(column, names, where)
-            )
-            if place is None and request.are_targets:
-                continue
+        for role in [role for role in request.needed if role in _WEIGHT_ROLES]:
+            place = _weights_place(role, weighting[role], names, where, request.are_targets)
             if place is None:
-                problem = f"cannot tell which column holds the {role}s"
-                listed = tables.listed(names)
-                raise DataError(f"{where}: {problem}; the columns are {listed}; say {role}=…")
+                continue
             if role == "weight" and place == places.get("rating"):
                 weights_are_ratings = True
                 needed.append("rating")
                 continue
-            needed.append(role)
             if place in places.values():
                 twice = f"{names[place]!r} as {role} and as something else"
                 raise DataError(f"{where}: one column cannot hold two things, found {twice}")
             places[role] = place
+            needed.append(role)
         guessed: tuple[str, ...] = ()
         if isinstance(header, int):
             guessed = tuple(role for role in tables.ROLES if role in places and role not in columns)
