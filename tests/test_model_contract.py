@@ -400,7 +400,8 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(DataError, match="nothing to learn from: 3 users, 4 items, 0 pairs"):
         EASE().fit(csr_array((3, 4), dtype=np.float32))
     with pytest.raises(
-        DataError, match="train: expected Interactions, a path, a data frame or a sparse matrix, found list"
+        DataError,
+        match="train: expected Interactions, a path, a data frame or a sparse matrix, found list",
     ):
         EASE().fit([[1, 0]])  # type: ignore[arg-type]
 

@@ -452,7 +452,7 @@ def test_ids_that_lost_their_leading_zeros_are_refused() -> None:
     model = loca.EASE().fit(frame(user=["a", "b"] * 2, item=["007", "010", "tt1", "tt2"]))
     later = frame(user=["a", "b"], item=["7", "10"])
     for call in (lambda: model.update(later), lambda: loca.evaluate(model, later)):
-        with pytest.raises(loca.DataError, match="but for leading zeros, such as '(7|10)'"):
+        with pytest.raises(loca.DataError, match=r"but for leading zeros, such as '(7|10)'"):
             call()
     assert model.update(frame(user=["a"], item=["12"])).train_data_.n_items == 5  # type: ignore[union-attr]
 

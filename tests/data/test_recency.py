@@ -53,11 +53,12 @@ def test_a_half_life_that_is_no_positive_number_is_refused(half_life):
 
 
 def test_other_mistakes_in_recency_are_refused():
-    with pytest.raises(ConfigError, match="unknown recency unit 'days'; expected 'positions' or 'time' or 'seconds'"):
-        Recency(1, "days")
     with pytest.raises(
-        ConfigError, match="unknown recency shape 'powr'; did you mean 'power'"
+        ConfigError,
+        match="unknown recency unit 'days'; expected 'positions' or 'time' or 'seconds'",
     ):
+        Recency(1, "days")
+    with pytest.raises(ConfigError, match="unknown recency shape 'powr'; did you mean 'power'"):
         Recency(1, shape="powr")
     for floor in (-0.1, 1, 2, float("nan"), "0.5", True):
         with pytest.raises(ConfigError, match="recency floor: expected a number from 0 to below 1"):

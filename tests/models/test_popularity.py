@@ -83,7 +83,8 @@ def test_a_window_survives_its_file(tmp_path: Path) -> None:
 )
 def test_a_window_that_is_no_time_is_refused(window: object) -> None:
     with pytest.raises(
-        ConfigError, match="window: expected a time such as 30d, or a number above 0 in units of the data's times"
+        ConfigError,
+        match="window: expected a time such as 30d, or a number above 0 in units of the data's times",
     ):
         Popularity(window=window)  # type: ignore[arg-type]
 
