@@ -32,7 +32,8 @@ from rectools.dataset import Dataset
 from rectools.models.nn.transformers.sasrec import SASRecModel
 
 import loca
-from loca.evaluation.evaluate import mean_ndcgs, measure
+from loca.evaluation.evaluate import mean_values, measure
+from loca.evaluation.metrics import Metric
 from loca.evaluation.significance import bootstrap_intervals
 from ordered_sets import SETS, read_data
 
@@ -82,7 +83,8 @@ class Training:
         network = module.torch_model
         network.eval()
         scores = score_users(module, self.validation.histories)
-        self.ndcgs += mean_ndcgs(lambda users: (scores(users),), self.validation, LIST_LENGTH)
+        metric = Metric("ndcg", LIST_LENGTH)
+        self.ndcgs += mean_values(lambda users: (scores(users),), self.validation, metric)
         network.train()
         self.losses.append(float(trainer.callback_metrics["train_loss"]))
         self.seconds.append(time.perf_counter() - self.started)

@@ -22,6 +22,7 @@ _HOMES = {
     "loca.errors": "ConfigError DataError LocaError ModelFileError NotFittedError",
     "loca.evaluation.evaluate": "Evaluation evaluate",
     "loca.evaluation.explain": "Explanation",
+    "loca.evaluation.metrics": "Metric",
     "loca.evaluation.recommend": "Recommendations recommend recommendation_table",
     "loca.evaluation.significance": "paired_difference",
     "loca.experiments.comparison": "Comparison compare",

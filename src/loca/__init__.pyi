@@ -31,6 +31,7 @@ from loca.errors import NotFittedError as NotFittedError
 from loca.evaluation.evaluate import Evaluation as Evaluation
 from loca.evaluation.evaluate import evaluate as evaluate
 from loca.evaluation.explain import Explanation as Explanation
+from loca.evaluation.metrics import Metric as Metric
 from loca.evaluation.recommend import Recommendations as Recommendations
 from loca.evaluation.recommend import recommend as recommend
 from loca.evaluation.recommend import recommendation_table as recommendation_table

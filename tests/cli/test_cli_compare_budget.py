@@ -126,7 +126,7 @@ def test_under_the_protocol_paper_tuning_looks_at_test_and_says_so(
     found = json.loads(call(*ask, "--at", "100", "--json", "--out", tmp_path / "r").out)
     (ease,) = found["models"]
     assert (found["is_result"], found["budget"]["space"]) == (False, "paper")
-    assert ease["tuning"]["ndcg@100"] == pytest.approx(ease["metrics"]["ndcg@100"]["mean"])
+    assert ease["tuning"]["validation"] == pytest.approx(ease["metrics"]["ndcg@100"]["mean"])
     assert "SELECTED ON TEST" in (tmp_path / "r" / "comparison.toml").read_text().splitlines()[0]
 
 

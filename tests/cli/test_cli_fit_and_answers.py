@@ -43,7 +43,7 @@ def test_fit_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
     assert done.err == ""
     found = json.loads(done.out)
     assert found["parameters"]["l2"] == 100.0
-    assert 0 < found["validation_ndcg@100"] < 1
+    assert 0 < found["validation"] < 1
 
 
 def test_without_refit_the_histories_are_whole_all_the_same(
@@ -149,8 +149,8 @@ def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(
     assert known is not None
     assert known.recency is not None
     assert said["recency"] == said["recency_choice"]["recency"] == asdict(known.recency)
-    assert said["validation_ndcg@100"] == said["recency_choice"]["ndcg@100"]
-    assert said["recency_choice"]["ndcg@100"] > said["recency_choice"]["ndcg@100_without"]
+    assert said["validation"] == said["recency_choice"]["score"]
+    assert said["recency_choice"]["score"] > said["recency_choice"]["score_without"]
     assert len(known) > 600 * 22, "the held-out items are known too"
     assert f"recency chosen: {known.recency}; " in call(*ask, "--quiet").out
 
@@ -496,7 +496,7 @@ def test_the_demo_ends_with_commands_that_work_when_pasted(
 def test_the_demo_speaks_json(call: Call, tmp_path: Path) -> None:
     done = call("demo", "--users", "150", "--out", tmp_path / "demo", "--json")
     assert done.err == ""
-    assert json.loads(done.out)["bound"]["ndcg@100"] > 0
+    assert json.loads(done.out)["bound"]["score"] > 0
 
 
 def test_the_demo_refuses_what_cannot_work(call: Call, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_killed_command_goes_on_where_it_was(call: Call, tmp_path: Path) -> No
     assert numbers(resumed.out) == numbers(unbroken.out)
     assert np.array_equal(scores(tmp_path / "m"), scores(tmp_path / "unbroken"))
     assert [one.name for one in tmp_path.iterdir() if one.name.endswith("unfinished")] == []
-    assert len({one["ndcg@100"] for one in numbers(resumed.out)["tried"]}) == 3
+    assert len({one["validation"] for one in numbers(resumed.out)["tried"]}) == 3
 
 
 def run_and_kill_after(

@@ -27,14 +27,14 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     done = call(*EASE, "--trials", 4, "--set", "ease.denoising=0.25", "--out", best, "--json")
     assert (done.code, done.err) == (0, "")
     told = found(done.out)
-    assert told["validation_ndcg@100"] >= told["validation_ndcg@100_before"]
+    assert told["validation"] >= told["validation_before"]
     assert (told["finished"], told["pruned"], told["failed"]) == (4, 0, 0)
     assert told["settings"]["denoising"] == 0.25
     text = best.read_text()
     assert text.startswith(
         "# Settings tuned by loca on planted: 4 trials per model, space wide, seed 0\n"
     )
-    assert f"validation NDCG@100 {told['validation_ndcg@100']:.4f}" in text
+    assert f"validation NDCG@100 {told['validation']:.4f}" in text
     assert "(used for choosing; not a test score)" in text
     assert "# validation items: the 2 before each user's last 5, which are for test; " in text
     assert "loca tune planted --model ease --space wide --trials 4" in text
@@ -43,7 +43,7 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     assert compared.code == 0, compared.err
     (ease,) = json.loads(compared.out)["models"]
     assert ease["parameters"]["l2"] == told["settings"]["l2"]
-    assert ease["tried"][0]["ndcg@100"] == told["validation_ndcg@100"]
+    assert ease["tried"][0]["validation"] == told["validation"]
     saved = call("fit", "planted", *TINY, "--config", best, "--out", tmp_path / "m", "--json")
     assert saved.code == 0, saved.err
     assert json.loads(saved.out)["parameters"]["l2"] == told["settings"]["l2"]
@@ -221,3 +221,29 @@ def test_ctrl_c_is_one_line_and_the_study_stays(
         done = call(*EASE, "--study", tmp_path / "s.db", "--quiet")
     assert (done.code, done.err) == (130, "loca: stopped; what was saved before is as it was\n")
     assert call(*EASE, "--study", tmp_path / "s.db", "--resume", "--trials", 2, "--quiet").code == 0
+
+
+def test_the_metric_chooses_and_is_written_for_fit_and_compare(call: Call, tmp_path: Path) -> None:
+    best = tmp_path / "best.toml"
+    done = call(*EASE, "--trials", 2, "--metric", "recall@5", "--out", best, "--json")
+    told = found(done.out)
+    assert told["metric"] == "recall@5"
+    text = best.read_text()
+    assert f"validation Recall@5 {told['validation']:.4f}" in text
+    assert "--metric recall@5" in text
+    saved = call("fit", "planted", *TINY, "--config", best, "--out", tmp_path / "m", "--json")
+    assert json.loads(saved.out)["metric"] == "recall@5"
+    out = tmp_path / "compared"
+    compared = call("compare", "planted", *TINY, "--config", best, "--out", out, "--json")
+    document = json.loads(compared.out)
+    assert document["metric"] == "recall@5"
+    tried = document["models"][0]["tried"][0]
+    assert (tried["metric"], tried["validation"]) == ("recall@5", told["validation"])
+    assert tomllib.loads((out / "comparison.toml").read_text())["compare"]["metric"] == "recall@5"
+
+
+@pytest.mark.parametrize("command", ["fit", "compare", "tune"])
+def test_a_metric_that_is_none_is_one_line(call: Call, tmp_path: Path, command: str) -> None:
+    done = call(command, "planted", *TINY, "--metric", "ndgc@10", "--out", tmp_path / "out")
+    assert (done.code, done.err) == (2, "loca: unknown metric 'ndgc'; did you mean 'ndcg'?\n")
+    assert not (tmp_path / "out").exists()

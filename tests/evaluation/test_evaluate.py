@@ -13,8 +13,8 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError
-from loca.evaluation.evaluate import evaluate, mean_ndcg, mean_ndcgs, measure
-from loca.evaluation.metrics import metric_values
+from loca.evaluation.evaluate import evaluate, mean_value, mean_values, measure
+from loca.evaluation.metrics import Metric, metric_values
 
 
 def interactions(lists, item_count, users=None):
@@ -91,7 +91,7 @@ def test_where_repeats_count_metrics_are_divided_by_all_targets_and_a_hit_counts
     assert found.values["recall@3"].tolist() == [1 / 3, 1]
     ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
     assert found.values["ndcg@3"].tolist() == pytest.approx([1 / ideal, 1 / math.log2(4)])
-    assert mean_ndcg(Fixed([9, 8, 7, 6]).score, asked, 3) == pytest.approx(
+    assert mean_value(Fixed([9, 8, 7, 6]).score, asked, Metric("ndcg", 3)) == pytest.approx(
         found.means()["ndcg@3"], rel=1e-12
     )
     of_one = asked.of_users(np.array([0]))
@@ -102,7 +102,7 @@ def test_where_repeats_count_metrics_are_divided_by_all_targets_and_a_hit_counts
 def test_blocks_of_any_size_give_the_same_evaluation():
     asked, model = random_case()
     whole = evaluate(model, asked, at=(3, 10))
-    quick = mean_ndcg(model.score, asked, 10)
+    quick = mean_value(model.score, asked, Metric("ndcg", 10))
     for budget in (1, 30 * 12 * 7):
         parts = measure(
             lambda rows: model.score(asked.history_matrix[rows]),
@@ -113,9 +113,9 @@ def test_blocks_of_any_size_give_the_same_evaluation():
         np.testing.assert_array_equal(whole.lists, parts.lists)
         for name, values in whole.values.items():
             np.testing.assert_array_equal(values, parts.values[name])
-        assert mean_ndcg(model.score, asked, 10, block_bytes=budget) == pytest.approx(
-            quick, rel=1e-12
-        )
+        assert mean_value(
+            model.score, asked, Metric("ndcg", 10), block_bytes=budget
+        ) == pytest.approx(quick, rel=1e-12)
 
 
 def test_values_and_lists_agree_with_a_plain_loop_over_the_users():
@@ -142,9 +142,11 @@ def test_early_stopping_sees_the_figure_that_the_evaluation_prints():
         evaluate(one, asked, at=(5,)).means()["ndcg@5"] for one in (model, Fixed(-model.scores))
     ]
     assert means[0] != means[1]
-    assert mean_ndcg(model.score, asked, 5) == pytest.approx(means[0], rel=1e-12)
-    both = mean_ndcgs(
-        lambda rows: (s * model.score(asked.history_matrix[rows]) for s in (1, -1)), asked, 5
+    assert mean_value(model.score, asked, Metric("ndcg", 5)) == pytest.approx(means[0], rel=1e-12)
+    both = mean_values(
+        lambda rows: (s * model.score(asked.history_matrix[rows]) for s in (1, -1)),
+        asked,
+        Metric("ndcg", 5),
     )
     assert both == pytest.approx(means, rel=1e-12)
 
@@ -238,8 +240,28 @@ def test_the_table_names_every_metric_with_its_mean_and_interval():
     assert lines[0].startswith(f"{len(found.users)} users, 30 items")
     assert lines[1].split() == ["@5", "@10"]
     assert [line.split()[0] for line in lines[2:]] == [
-        "recall", "ndcg", "precision", "hit_rate", "mrr", "coverage", "novelty",
+        "recall", "ndcg", "map", "precision", "hit_rate", "mrr", "coverage", "novelty",
     ]  # fmt: skip
+
+
+def second_alone(hits, target_counts, k):
+    """A metric of one's own: 1 where the second place of the list is a hit."""
+    return hits[:, 1].astype(float)
+
+
+def test_a_metric_of_ones_own_is_measured_beside_the_named_ones():
+    asked, model = random_case()
+    own = Metric("second", 7, second_alone)
+    found = evaluate(model, asked, at=(5,), metrics=[own, "mrr@3"])
+    assert found.at == (3, 5, 7)
+    usual = evaluate(model, asked, at=(3, 5, 7))
+    assert set(found.values) == {*usual.values, "second@7"}
+    assert found.values["mrr@3"].tolist() == usual.values["mrr@3"].tolist()
+    first, both = (evaluate(model, asked, at=(k,)).values[f"recall@{k}"] for k in (1, 2))
+    assert found.values["second@7"].tolist() == (both > first).astype(float).tolist()
+    assert mean_value(model.score, asked, own) == found.means()["second@7"]
+    line = next(line for line in str(found).splitlines() if line.startswith("second"))
+    assert line.split()[1] == f"{found.means()['second@7']:.4f}", "alone in the last column"
 
 
 def test_scores_of_a_wrong_shape_or_without_a_number_are_refused():
@@ -250,7 +272,7 @@ def test_scores_of_a_wrong_shape_or_without_a_number_are_refused():
     ):
         measure(lambda user_rows: np.zeros((len(user_rows), 29)), asked)
     with pytest.raises(DataError, match="NaN"):
-        mean_ndcg(lambda histories: np.full(histories.shape, np.nan), asked)
+        mean_value(lambda histories: np.full(histories.shape, np.nan), asked)
     with pytest.raises(ConfigError, match="at: expected list lengths"):
         evaluate(Fixed(np.zeros(30)), asked, at=(0,))
 

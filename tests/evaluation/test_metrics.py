@@ -10,10 +10,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError
-from loca.evaluation.metrics import check_lengths, find_hits, metric_values
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric, check_lengths, find_hits, metric_values
 from loca.evaluation.top_n import rank_top_n
 
-METRICS = ("recall", "ndcg", "precision", "hit_rate", "mrr")
+METRICS = ("recall", "ndcg", "map", "precision", "hit_rate", "mrr")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,8 @@ def test_a_list_worked_by_hand():
         "recall@4": 2 / 3,
         "ndcg@2": (1 / math.log2(3)) / ideal[2],
         "ndcg@4": (1 / math.log2(3) + 1 / math.log2(5)) / ideal[4],
+        "map@2": (1 / 2) / 3,
+        "map@4": (1 / 2 + 2 / 4) / 3,
         "precision@2": 1 / 2,
         "precision@4": 2 / 4,
         "hit_rate@2": 1.0,
@@ -119,6 +121,7 @@ def test_a_list_worked_by_hand():
 def test_recall_divides_by_all_held_out_items_even_when_they_exceed_the_list():
     values = metric_values(np.ones((1, 2), bool), np.array([10]), (2,))
     assert values["recall@2"][0] == pytest.approx(0.2)
+    assert values["map@2"][0] == pytest.approx(0.2)
     assert values["ndcg@2"][0] == pytest.approx(1.0)
 
 
@@ -157,3 +160,36 @@ def test_list_lengths_are_sorted_and_impossible_ones_refused():
     for wrong in ((), (0,), (10, 2.5), ("10",)):
         with pytest.raises(ConfigError, match="at: expected list lengths of 1 or more"):
             check_lengths(wrong)
+
+
+def test_a_metric_is_read_as_people_write_it():
+    assert Metric.of("ndcg@100") == DEFAULT_METRIC
+    assert Metric.of(" Recall@20 ") == Metric("recall", 20)
+    assert Metric.of(DEFAULT_METRIC) is DEFAULT_METRIC
+    texts = [(str(one), one.label) for one in (Metric("map", 5), Metric("hit_rate", 1))]
+    assert texts == [("map@5", "MAP@5"), ("hit_rate@1", "Hit rate@1")]
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("ndgc@10", "unknown metric 'ndgc'; did you mean 'ndcg'"),
+        ("ndcg", "metric: expected a name and a length such as 'ndcg@10' or 'recall@20', found 'ndcg'"),
+        ("ndcg@ten", "metric: expected a name and a length .*found 'ndcg@ten'"),
+        ("ndcg@0", "k: expected a whole number ≥ 1, found 0"),
+        (10, "metric: expected a name and a length .*found 10"),
+        (None, "metric: expected a name and a length .*found None"),
+    ],
+)  # fmt: skip
+def test_what_is_no_metric_is_refused_with_what_was_expected(written, problem):
+    with pytest.raises(ConfigError, match=problem):
+        Metric.of(written)
+
+
+def test_a_metric_of_ones_own_is_a_name_a_length_and_a_function():
+    own = Metric("second", 2, lambda hits, target_counts, k: hits[:, k - 1].astype(float))
+    hits = np.array([[False, True, True], [True, False, True]])
+    assert own(hits, np.array([1, 2])).tolist() == [1.0, 0.0]
+    assert (str(own), own.label) == ("second@2", "second@2")
+    with pytest.raises(ConfigError, match="unknown metric 'second'"):
+        Metric("second", 2)

@@ -137,7 +137,7 @@ def test_the_control_is_the_best_single_model_on_validation_not_on_test(refit: b
     }
     found = compare(models, scripted_split(), at=(5,), refit=refit)
     reached = {
-        one.name: (one.tried[one.chosen].ndcg, one.evaluation.means()["ndcg@5"])
+        one.name: (one.tried[one.chosen].score, one.evaluation.means()["ndcg@5"])
         for one in found.measured
     }
     assert reached == {
@@ -319,14 +319,14 @@ def test_every_model_chooses_its_own_recency_and_the_report_says_which(
     assert found.difference("ease", "popularity").paired.mean == pytest.approx(
         (expected - popular.evaluation.values["ndcg@100"]).mean()
     )
-    line = f"ease chose recency: {ease.recency}; {choice.ndcg:.4f} on validation, {choice.ndcg_without:.4f} without"
+    line = f"ease chose recency: {ease.recency}; {choice.score:.4f} on validation, {choice.score_without:.4f} without"
     for text in (str(found), found.to_markdown()):
         assert line in text
         assert "popularity chose recency: none; " in text
     written = json.loads(json.dumps(found.to_json(), allow_nan=False))["models"]
     assert [one["recency"] for one in written] == [asdict(ease.recency), None]
-    assert written[0]["tried"][0]["recency_choice"]["ndcg@100"] == choice.ndcg
-    assert written[0]["tried"][0]["recency_choice"]["ndcg@100_without"] == choice.ndcg_without
+    assert written[0]["tried"][0]["recency_choice"]["score"] == choice.score
+    assert written[0]["tried"][0]["recency_choice"]["score_without"] == choice.score_without
 
 
 def test_a_given_recency_is_said_too_and_nothing_is_chosen(planted_split: Split) -> None:

@@ -15,7 +15,7 @@ from loca.communities.geometry import Quantile
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.evaluation.evaluate import evaluate, mean_value
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend import Blend
@@ -109,11 +109,13 @@ def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split
     assert given.train_data_ is not None
     assert np.shares_memory(given.train_data_.item_rows, split.train.item_rows)
     assert given.train_data_.recency == split.train.recency
-    assert fitted.ndcg_ == pytest.approx(mean_ndcg(fitted.score, split.validation), abs=1e-6)
-    assert fitted.ndcg_ >= max(one.alone for one in fitted.earned_)
+    assert fitted.validation_score_ == pytest.approx(
+        mean_value(fitted.score, split.validation), abs=1e-6
+    )
+    assert fitted.validation_score_ >= max(one.alone for one in fitted.earned_)
     table = fitted.report().splitlines()
     assert len(table) == 5
-    assert table[-1].split() == ["the", "blend", f"{fitted.ndcg_:.4f}", "1.000"]
+    assert table[-1].split() == ["the", "blend", f"{fitted.validation_score_:.4f}", "1.000"]
 
 
 def test_a_refit_keeps_what_validation_chose(planted_split: Split) -> None:
@@ -209,10 +211,10 @@ def test_a_saved_blend_answers_the_same_to_the_last_bit(
     assert isinstance(loaded, Blend)
     rows = planted_split.test.with_recency(Recency(4)).history_matrix
     np.testing.assert_array_equal(loaded.score(rows), blend.score(rows))
-    assert (loaded.columns_, loaded.earned_, loaded.ndcg_) == (
+    assert (loaded.columns_, loaded.earned_, loaded.validation_score_) == (
         blend.columns_,
         blend.earned_,
-        blend.ndcg_,
+        blend.validation_score_,
     )
     assert loaded.columns == blend.columns
     assert [type(part) for part in loaded.parts] == [EASE, Loca, Popularity]
@@ -398,4 +400,4 @@ def test_a_blend_answers_under_the_recency_that_its_columns_were_found_under(
     assert known.train_data_ is not None
     assert known.train_data_.recency == Recency(4)
     at_hundred = evaluate(known, planted_split.validation, at=(100,)).means()["ndcg@100"]
-    assert known.ndcg_ == pytest.approx(at_hundred, abs=1e-6)
+    assert known.validation_score_ == pytest.approx(at_hundred, abs=1e-6)

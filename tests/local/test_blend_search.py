@@ -1,4 +1,4 @@
-"""The search for a blend's weights: cached NDCG against the real one, planted answers, order, memory."""
+"""The search for a blend's weights: cached values against the real one, planted answers, order, memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_last
 from loca.data.synthetic import planted_communities
 from loca.errors import DataError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import DEFAULT_METRIC, METRICS, Metric
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import (
     ScoreCache,
@@ -71,16 +72,22 @@ def squares(count: int, seed: int = 1) -> list[np.ndarray]:
     return list(np.random.default_rng(seed).normal(size=(count, ITEMS, ITEMS)))
 
 
-def cache_of(models: list[Recommender], held_out: HeldOut, **settings: int) -> ScoreCache:
+def cache_of(
+    models: list[Recommender],
+    held_out: HeldOut,
+    metric: Metric = DEFAULT_METRIC,
+    **settings: int,
+) -> ScoreCache:
     columns = [(number, 1.0) for number in range(len(models))]
     given = {"cache_bytes": 10**9, "seed": 0} | settings
-    return ScoreCache.of(dict(enumerate(models)), columns, held_out, "z-score", **given)
+    by_number = dict(enumerate(models))
+    return ScoreCache.of(by_number, columns, held_out, "z-score", **given, metric=metric)
 
 
 def blended_by(models: list[Recommender], weights: list[float]) -> Blend:
     columns = [(number, 1.0, weight) for number, weight in enumerate(weights)]
     blend = Blend(parts=models, columns=columns)
-    blend._weigh(dict(enumerate(models)), None)
+    blend._weigh(dict(enumerate(models)), None, DEFAULT_METRIC)
     return blend
 
 
@@ -89,10 +96,10 @@ def test_two_noisy_halves_of_the_truth_find_more_than_either() -> None:
     validation, test = questions(truth), questions(truth, seed=9)
     blend = Blend.of([linear(truth + noise), linear(truth + other)], validation)
     first, second = blend.earned_
-    assert blend.ndcg_ > 1.1 * max(first.alone, second.alone)
+    assert blend.validation_score_ > 1.1 * max(first.alone, second.alone)
     assert first.weight == pytest.approx(0.5, abs=0.1)
     # Each half is noise that the other takes away: on fresh questions too.
-    assert mean_ndcg(blend.score, test) > 1.1 * mean_ndcg(linear(truth + noise).score, test)
+    assert mean_value(blend.score, test) > 1.1 * mean_value(linear(truth + noise).score, test)
 
 
 def test_what_a_part_earned_is_what_the_blend_loses_without_it() -> None:
@@ -103,12 +110,12 @@ def test_what_a_part_earned_is_what_the_blend_loses_without_it() -> None:
     assert [one.name for one in blend.earned_] == ["a", "b", "c"]
     assert sum(one.weight for one in blend.earned_) == pytest.approx(1)
     for number, one in enumerate(blend.earned_):
-        assert one.alone == pytest.approx(mean_ndcg(models[number].score, validation), abs=1e-6)
+        assert one.alone == pytest.approx(mean_value(models[number].score, validation), abs=1e-6)
         weights = [
             0.0 if place == number else part.weight for place, part in enumerate(blend.earned_)
         ]
-        without = mean_ndcg(blended_by(models, weights).score, validation)
-        assert one.loss_without == pytest.approx(blend.ndcg_ - without, abs=1e-4)
+        without = mean_value(blended_by(models, weights).score, validation)
+        assert one.loss_without == pytest.approx(blend.validation_score_ - without, abs=1e-4)
         assert one.loss_without > 0.01
 
 
@@ -140,7 +147,7 @@ def test_the_power_that_the_answers_were_made_with_is_found() -> None:
         validation = questions(truth, power=power, recency=Recency(2))
         blend = Blend.of([linear(truth)], validation)
         assert blend.columns_ == ((0, power, 1.0),)
-        assert blend.ndcg_ == pytest.approx(1.0)
+        assert blend.validation_score_ == pytest.approx(1.0)
 
 
 def test_one_part_may_answer_at_two_powers() -> None:
@@ -156,7 +163,7 @@ def test_one_part_may_answer_at_two_powers() -> None:
     both = HeldOut(validation.histories, interactions_of(list(np.argsort(-scores, axis=1)[:, :4])))
     blend = Blend.of([late, early], both, powers=(0.0, 2.0))
     assert sorted(column[:2] for column in blend.columns_) == [(0, 0.0), (0, 2.0)]
-    assert blend.ndcg_ == pytest.approx(1.0, abs=1e-3)
+    assert blend.validation_score_ == pytest.approx(1.0, abs=1e-3)
 
 
 def test_powers_are_tried_only_where_they_can_make_a_difference(planted_split: Split) -> None:
@@ -174,11 +181,11 @@ def test_the_cached_ndcg_is_the_real_one_where_every_item_is_a_candidate(
     models = [model.fit(planted_split.train) for model in models]
     cache = cache_of(models, planted_split.validation)
     for weights in ([1, 0, 0], [0, 0, 1], [0.2, 0.3, 0.5], [0.0, 0.05, 0.95]):
-        real = mean_ndcg(blended_by(models, weights).score, planted_split.validation)
-        assert cache.ndcg(np.array(weights, dtype=float)) == pytest.approx(real, abs=1e-6)
+        real = mean_value(blended_by(models, weights).score, planted_split.validation)
+        assert cache.value(np.array(weights, dtype=float)) == pytest.approx(real, abs=1e-6)
     blended = cache.blended(np.array([0.2, 0.3, 0.4]))
-    assert cache.ndcg_of(blended, 2, 0.1) == pytest.approx(
-        cache.ndcg(np.array([0.2, 0.3, 0.5])), abs=1e-6
+    assert cache.value_of(blended, 2, 0.1) == pytest.approx(
+        cache.value(np.array([0.2, 0.3, 0.5])), abs=1e-6
     )
 
 
@@ -191,8 +198,31 @@ def test_the_cached_ndcg_is_near_the_real_one_with_some_candidates_alone() -> No
     cache = cache_of(models, validation)
     assert cache.blocks[0].scores.shape[2] < 700
     for weights in ([1, 0, 0], [0.4, 0.4, 0.2], [0.1, 0.1, 0.8]):
-        real = mean_ndcg(blended_by(models, weights).score, validation)
-        assert cache.ndcg(np.array(weights, dtype=float)) == pytest.approx(real, abs=1e-3)
+        real = mean_value(blended_by(models, weights).score, validation)
+        assert cache.value(np.array(weights, dtype=float)) == pytest.approx(real, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_the_cached_value_is_the_real_one_in_every_metric(
+    planted_split: Split, name: str, k: int
+) -> None:
+    models = [EASE(l2=5.0).fit(planted_split.train), Popularity().fit(planted_split.train)]
+    metric = Metric(name, k)
+    cache = cache_of(models, planted_split.validation, metric)
+    for number, model in enumerate(models):  # the lists of one column are among its candidates
+        real = mean_value(model.score, planted_split.validation, metric)
+        assert cache.value(np.eye(2)[number]) == pytest.approx(real, abs=1e-6)
+
+
+def test_candidates_are_twice_as_deep_as_the_lists_of_the_metric() -> None:
+    truth, other = squares(2)
+    validation = questions(truth)  # with 4 targets each
+    for k in (1, 5, 10):
+        cache = cache_of([linear(truth)], validation, Metric("ndcg", k))
+        assert cache.blocks[0].scores.shape[2] == max(4, 2 * k)
+    both = cache_of([linear(truth), linear(other)], validation, Metric("ndcg", 5))
+    assert 10 < both.blocks[0].scores.shape[2] <= 20 + 4
 
 
 def test_a_target_that_was_seen_is_never_found_but_counts(planted_split: Split) -> None:
@@ -208,9 +238,9 @@ def test_a_target_that_was_seen_is_never_found_but_counts(planted_split: Split) 
     )
     mixed = HeldOut(held_out.histories, targets)
     model = EASE().fit(planted_split.train)
-    assert cache_of([model], seen).ndcg(np.ones(1)) == 0.0
-    assert cache_of([model], mixed).ndcg(np.ones(1)) == pytest.approx(
-        mean_ndcg(model.score, mixed), abs=1e-6
+    assert cache_of([model], seen).value(np.ones(1)) == 0.0
+    assert cache_of([model], mixed).value(np.ones(1)) == pytest.approx(
+        mean_value(model.score, mixed), abs=1e-6
     )
 
 
@@ -228,7 +258,7 @@ def test_users_beyond_the_cache_are_left_out_and_said_so(caplog: pytest.LogCaptu
     assert f"weights are found on {part.user_count} of 300 validation users" in caplog.text
     blend = Blend.of(models, validation, cache_bytes=size // 4)
     assert len(blend.columns_) == 2
-    assert mean_ndcg(blend.score, validation) > 1.05 * max(one.alone for one in blend.earned_)
+    assert mean_value(blend.score, validation) > 1.05 * max(one.alone for one in blend.earned_)
 
 
 def test_the_search_ends_no_lower_than_the_best_column_and_the_equal_blend() -> None:
@@ -240,8 +270,8 @@ def test_the_search_ends_no_lower_than_the_best_column_and_the_equal_blend() -> 
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
     assert weights.argmax() == 0
-    assert cache.ndcg(weights) >= max(
-        alone.max(), cache.ndcg(np.full(5, 0.2)), cache.ndcg((weights > 0) / 5)
+    assert cache.value(weights) >= max(
+        alone.max(), cache.value(np.full(5, 0.2)), cache.value((weights > 0) / 5)
     )
 
 
@@ -249,17 +279,17 @@ class Hill(ScoreCache):
     """In place of a cache: two columns whose NDCG falls away from a best share of the first one, flat within `flat`."""
 
     def __init__(self, peak: float, flat: float) -> None:
-        super().__init__((), 2, 0)
+        super().__init__((), 2, 0, DEFAULT_METRIC)
         vars(self).update(peak=peak, flat=flat)
 
-    def ndcg(self, weights: np.ndarray) -> float:
+    def value(self, weights: np.ndarray) -> float:
         return 1 - max(0.0, abs(weights[0] / weights.sum() - self.peak) - self.flat)
 
     def blended(self, weights: np.ndarray) -> np.ndarray:
         return weights
 
-    def ndcg_of(self, blended: np.ndarray, column: int, change: float) -> float:
-        return self.ndcg(blended + change * np.eye(2)[column])
+    def value_of(self, blended: np.ndarray, column: int, change: float) -> float:
+        return self.value(blended + change * np.eye(2)[column])
 
 
 def test_equal_weights_are_taken_where_they_do_as_well() -> None:

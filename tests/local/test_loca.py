@@ -15,7 +15,7 @@ from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.evaluation.top_n import rank_top_n
 from loca.local.ensemble import Ensemble
 from loca.local.explain import AnswersOfCommunities, over_represented
@@ -120,7 +120,7 @@ def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(
 def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> None:
     model = small_loca().fit(planted_split.train, validation=planted_split.validation)
     scores = [
-        mean_ndcg(
+        mean_value(
             small_loca(alpha=alpha)
             .fit(planted_split.train, validation=planted_split.validation)
             .score,
@@ -153,7 +153,7 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
         "answer_bandwidth": Quantile(0.5),
     }
     model = Loca(base=small_vae(), **settings).fit(planted_split.train, validation=validation)
-    chosen = mean_ndcg(model.score, validation)
+    chosen = mean_value(model.score, validation)
     assert 1 <= model.local_epochs_ <= 8
     for epochs in range(1, 9):
         fixed = Loca(
@@ -161,7 +161,7 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
             global_model=model.global_.with_selected_params(),
             **settings,
         )
-        score = mean_ndcg(fixed.fit(planted_split.train).score, validation)
+        score = mean_value(fixed.fit(planted_split.train).score, validation)
         if epochs == model.local_epochs_:
             assert score == pytest.approx(chosen, abs=1e-6)
         elif epochs < model.local_epochs_ + 3:

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import loca.local.local_models as validation_file
 from loca.data.splits import HeldOut, Split
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.local.local_models import SeparateModels, Validator, blended_scores
 from loca.models.ease import EASE
 
@@ -36,7 +36,7 @@ def expected_of(
 ) -> float:
     members = np.flatnonzero(weights.toarray()[:, number])
     own = HeldOut(questions.histories.of_users(members), questions.targets.of_users(members))
-    return mean_ndcg(lambda rows: local.score_with(number, rows), own)
+    return mean_value(lambda rows: local.score_with(number, rows), own)
 
 
 @pytest.mark.parametrize("block_bytes", [None, 50_000])

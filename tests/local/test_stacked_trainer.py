@@ -15,7 +15,7 @@ import loca.local.stacked.ops as ops_file
 import loca.local.stacked.trainer as stacks_file
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import LocalModels, LocalTask, Validator
@@ -173,7 +173,7 @@ def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> Non
 
     def validate(models: LocalModels) -> float:
         assert planted_split.validation is not None
-        return mean_ndcg(lambda rows: models.score_with(1, rows), planted_split.validation)
+        return mean_value(lambda rows: models.score_with(1, rows), planted_split.validation)
 
     loop, stack = (
         train_locals(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK)

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from loca.communities.geometry import Quantile
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import Metric
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.cdae import CDAE, LossName, NodeNetwork, activate
@@ -245,7 +246,9 @@ def test_it_learns_who_likes_what(loss: LossName, planted_split: Split) -> None:
     model = CDAE(latent=16, loss=loss, learning_rate=0.02, batch_size=100, epochs=40, patience=8)
     model.fit(planted_split.train, validation=planted_split.validation)
     popularity = Popularity().fit(planted_split.train)
-    found, popular = (mean_ndcg(one.score, planted_split.test, 10) for one in (model, popularity))
+    found, popular = (
+        mean_value(one.score, planted_split.test, Metric("ndcg", 10)) for one in (model, popularity)
+    )
     assert found > 1.3 * popular
 
 

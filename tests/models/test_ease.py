@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.models.ease import EASE, find_largest, solve_in_place, weighted_gram
 from loca.models.ease_solver import EaseSystem, solve_systems
 from loca.models.recommender import ModelState
@@ -209,11 +209,11 @@ def test_all_weights_are_kept_where_a_sparse_model_would_be_larger() -> None:
 def test_the_fewest_weights_that_lose_little_on_validation_are_kept(planted_split: Split) -> None:
     train, validation = planted_split.train, planted_split.validation
     assert validation is not None
-    dense = mean_ndcg(EASE(l2=20.0).fit(train).score, validation)
+    dense = mean_value(EASE(l2=20.0).fit(train).score, validation)
     model = EASE(l2=20.0, keep="auto").fit(train, validation=validation)
     tried = sorted({int(train.n_items / part - 0.5) for part in (80, 40, 20, 10)} - {0})
     scores = {
-        keep: mean_ndcg(EASE(l2=20.0, keep=keep).fit(train).score, validation) for keep in tried
+        keep: mean_value(EASE(l2=20.0, keep=keep).fit(train).score, validation) for keep in tried
     }
     good = [keep for keep in tried if scores[keep] >= 0.995 * dense]
     assert model.keep_ == (good[0] if good else None)
@@ -236,7 +236,9 @@ def test_a_model_that_pruning_harms_keeps_all_weights() -> None:
     model = EASE(l2=1.0, keep="auto").fit(split.train, validation=split.validation)
     one = EASE(l2=1.0, keep=1).fit(split.train)
     dense = EASE(l2=1.0).fit(split.train)
-    assert mean_ndcg(one.score, split.validation) < 0.995 * mean_ndcg(dense.score, split.validation)
+    assert mean_value(one.score, split.validation) < 0.995 * mean_value(
+        dense.score, split.validation
+    )
     assert model.keep_ is None
     np.testing.assert_array_equal(model.weights_, dense.weights_)
 

@@ -9,7 +9,8 @@ from scipy.sparse import csr_array
 
 from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import Metric
 from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.devices import SparseRows, choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
@@ -128,16 +129,18 @@ def test_training_lowers_the_loss(kind: type, planted_split: Split) -> None:
 def test_the_best_epoch_on_validation_stays(kind: type, planted_split: Split) -> None:
     model = kind(latent=8, learning_rate=4e-2, epochs=120, patience=5, seed=3)
     model.fit(planted_split.train, validation=planted_split.validation)
-    best = mean_ndcg(model.score, planted_split.validation, 100)
+    best = mean_value(model.score, planted_split.validation, Metric("ndcg", 100))
     assert model.best_epoch_ < 115
     again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
-    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(best, abs=1e-6)
+    assert mean_value(again.score, planted_split.validation, Metric("ndcg", 100)) == pytest.approx(
+        best, abs=1e-6
+    )
     one_more = kind(latent=8, learning_rate=4e-2, epochs=model.best_epoch_ + 1, seed=3).fit(
         planted_split.train
     )
-    assert mean_ndcg(one_more.score, planted_split.validation, 100) <= best
+    assert mean_value(one_more.score, planted_split.validation, Metric("ndcg", 100)) <= best
 
 
 def test_scores_are_decoded_from_the_embedding() -> None:

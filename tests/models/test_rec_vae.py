@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from loca.communities.geometry import Quantile
 from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import Metric
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
@@ -276,13 +277,15 @@ def test_the_best_epoch_on_validation_stays(planted_split: Split) -> None:
     model = RecVAE(**SMALL | {"epochs": 60, "patience": 3}).fit(
         planted_split.train, validation=planted_split.validation
     )
-    best = mean_ndcg(model.score, planted_split.validation, 100)
+    best = mean_value(model.score, planted_split.validation, Metric("ndcg", 100))
     assert model.best_epoch_ is not None
     assert model.best_epoch_ < 57
     again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
-    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(best, abs=1e-6)
+    assert mean_value(again.score, planted_split.validation, Metric("ndcg", 100)) == pytest.approx(
+        best, abs=1e-6
+    )
 
 
 def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split) -> None:

@@ -14,7 +14,8 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import leave_last_out
 from loca.errors import ConfigError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import Metric
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import unit_rows_of
 from loca.models.mult_vae import MultDAE, MultVAE
@@ -139,7 +140,9 @@ def test_a_network_of_next_items_tells_before_from_after_where_one_of_sets_canno
         "prefix_decay": 0.3,
     }
     found = {
-        target: mean_ndcg(kind(**base, target=target).fit(split.train).score, split.test, 10)
+        target: mean_value(
+            kind(**base, target=target).fit(split.train).score, split.test, Metric("ndcg", 10)
+        )
         for target in ("set", "next")
     }
     assert found["next"] > 0.8

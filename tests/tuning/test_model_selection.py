@@ -16,7 +16,8 @@ from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
-from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.evaluation.evaluate import evaluate, mean_value
+from loca.evaluation.metrics import Metric
 from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.loca import Loca
@@ -61,9 +62,9 @@ def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(
         {"direction": 1},
         {"direction": 0},
     ]
-    assert tried[1].ndcg == max(one.ndcg for one in tried)
+    assert tried[1].score == max(one.score for one in tried)
     assert planted_split.validation is not None
-    assert tried[1].ndcg == mean_ndcg(
+    assert tried[1].score == mean_value(
         Popularity().fit(planted_split.train).score, planted_split.validation
     )
     assert candidates[1].train_data_ is None, "the candidates themselves stay unfitted"
@@ -73,7 +74,7 @@ def test_ties_go_to_the_first(planted_split: Split, diary: Any) -> None:
     best, tried = choose_on_validation([diary(name="first"), diary(name="second")], planted_split)
     assert isinstance(best, diary)
     assert best.name == "first"
-    assert tried[0].ndcg == tried[1].ndcg
+    assert tried[0].score == tried[1].score
 
 
 def test_choosing_needs_candidates_and_a_validation_part(planted_split: Split, diary: Any) -> None:
@@ -123,8 +124,8 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
     assert isinstance(best, diary)
     assert best.direction == 1
     assert best.train_data_ is planted_split.train
-    assert [(one.ndcg, one.seconds) for one in tried[:2]] == [
-        (one.ndcg, one.seconds) for one in first
+    assert [(one.score, one.seconds) for one in tried[:2]] == [
+        (one.score, one.seconds) for one in first
     ]
     assert [page[-1] for page in pages if page[0] == "fit"] == ["0", "1"]
 
@@ -183,7 +184,7 @@ def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
         == (expected.model.direction, expected.model.name)
         == (1, "1")
     )
-    assert [one.ndcg for one in found.tried] == [one.ndcg for one in expected.tried]
+    assert [one.score for one in found.tried] == [one.score for one in expected.tried]
 
 
 def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finished(
@@ -218,7 +219,7 @@ def test_each_candidate_chooses_its_own_recency_and_the_model_knows_its_interact
     assert ease.recency is not None
     fitted = EASE().fit(drifting_split.train)
     assert ease == choose_recency(fitted, drifting_split.validation)
-    assert tried[1].ndcg == ease.ndcg > ease.ndcg_without
+    assert tried[1].score == ease.score > ease.score_without
     assert model.train_data_ is not None
     assert model.train_data_.recency == ease.recency
     assert str(tried[0]).startswith("model Popularity, no recency: ")
@@ -437,7 +438,9 @@ def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_do
     )
     outcome = run_paper([diary()], split, at=(1,))
     assert outcome.test.target_counts.tolist() == [2, 2, 2]
-    assert outcome.tried[0].ndcg == mean_ndcg(outcome.model.score, outcome.test, 100)
+    assert outcome.tried[0].score == mean_value(
+        outcome.model.score, outcome.test, Metric("ndcg", 100)
+    )
     assert run_clean([diary()], split, at=(1,)).test.target_counts.tolist() == [2, 1, 2]
 
 
@@ -452,7 +455,7 @@ def test_paper_chooses_on_test_and_trains_on_all_before_it(
     fits = [page for page in pages if page[0] == "fit"]
     assert fits == [("fit", known, True, "diary")] * 2
     assert "as chosen" not in {page[0] for page in pages}
-    assert outcome.tried[outcome.chosen].ndcg == pytest.approx(
+    assert outcome.tried[outcome.chosen].score == pytest.approx(
         outcome.evaluation.means()["ndcg@100"]
     )
 
@@ -508,7 +511,7 @@ def test_fit_selects_on_the_last_items_and_refits_on_everything(
     ]
     assert found.best is found.tried[1]
     assert found.shown()[1] == (
-        f"validation NDCG@100, before the refit: {found.best.ndcg:.4f} (used for choosing; not a test score)"
+        f"validation NDCG@100, before the refit: {found.best.score:.4f} (used for choosing; not a test score)"
     )
     assert len(found.shown()) == 4
 

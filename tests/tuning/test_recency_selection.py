@@ -15,7 +15,7 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split
-from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.evaluation.evaluate import evaluate, mean_value
 from loca.evaluation.significance import paired_difference
 from loca.experiments.comparison import compare
 from loca.local.ensemble import Ensemble
@@ -67,9 +67,9 @@ def test_the_best_recency_is_chosen_and_all_that_was_tried_is_kept() -> None:
     assert choice.recency == STRONG
     assert [recency for recency, _ in choice.tried] == [None, WEAK, STRONG]
     for recency, ndcg in choice.tried:
-        assert ndcg == pytest.approx(mean_ndcg(model.score, asked.with_recency(recency)))
-    assert choice.ndcg == choice.tried[2][1] > choice.ndcg_without == choice.tried[0][1]
-    assert choice.gain.mean == pytest.approx(choice.ndcg - choice.ndcg_without)
+        assert ndcg == pytest.approx(mean_value(model.score, asked.with_recency(recency)))
+    assert choice.score == choice.tried[2][1] > choice.score_without == choice.tried[0][1]
+    assert choice.gain.mean == pytest.approx(choice.score - choice.score_without)
     assert "half-life 1 positions" in str(choice)
 
 
@@ -103,7 +103,7 @@ def test_a_gain_that_is_not_sure_is_not_taken() -> None:
     choice = choose_recency(ByWeights(lucky), questions(), [STRONG])
     assert choice.recency is None
     assert choice.gain.mean > 0 > choice.gain.low
-    assert choice.ndcg == choice.ndcg_without
+    assert choice.score == choice.score_without
     assert str(choice).startswith("none; ")
 
 

@@ -17,7 +17,7 @@ from tuning_models import Slope
 
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -78,9 +78,9 @@ def test_tuning_finds_what_validation_likes_and_says_so(planted_split: Split) ->
     assert isinstance(found.best, EASE)
     assert found.best.weights_ is None
     assert found.best.l2 < 1e4
-    before = mean_ndcg(EASE(l2=1e4).fit(planted_split.train).score, data[1])
-    assert found.ndcg_before == before < found.ndcg
-    assert found.ndcg == mean_ndcg(EASE(**found.settings).fit(planted_split.train).score, data[1])
+    before = mean_value(EASE(l2=1e4).fit(planted_split.train).score, data[1])
+    assert found.score_before == before < found.score
+    assert found.score == mean_value(EASE(**found.settings).fit(planted_split.train).score, data[1])
     assert (found.finished, found.pruned, found.failed) == (10, 0, 0)
     assert set(found.settings) == {"l2", "denoising"}
 
@@ -102,7 +102,7 @@ def test_a_template_outside_the_space_is_tried_too(
     found = tuned(Slope(share=1.0), trials=10, space=space, study=tmp_path / "s.db")
     assert isinstance(found.best, Slope)
     assert found.best.share == 1.0
-    assert found.ndcg == found.ndcg_before
+    assert found.score == found.score_before
     assert [bool(one.params) for one in trials_in(tmp_path / "s.db")] == [False] + [True] * 9
 
 
@@ -142,7 +142,7 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
             one for one in trials_in(tmp_path / f"{stop_after}") if one.state.name != "FAIL"
         ]
         assert summary(finished) == summary(trials_in(tmp_path / "unbroken"))
-        assert (resumed.ndcg, resumed.finished, resumed.failed) == (unbroken.ndcg, 10, 0)
+        assert (resumed.score, resumed.finished, resumed.failed) == (unbroken.score, 10, 0)
 
 
 def test_trials_of_a_killed_run_are_given_up_and_tried_again(
@@ -268,7 +268,7 @@ def test_a_model_is_judged_under_the_recency_of_its_own_settings(drifting_split:
     found = Tuner(
         "next-ease", NextEASE(prefix_decay=0.95), *data, space, Budget(trials=3), own
     ).tune()
-    assert select([found.best], *data, recency=own).tried[0].ndcg == found.ndcg
+    assert select([found.best], *data, recency=own).tried[0].score == found.score
 
 
 def test_no_bar_is_drawn_inside_the_bar_of_the_trials(
@@ -338,7 +338,7 @@ def test_only_the_local_models_of_a_loca_are_compared(
     found = tuned(Loca(base=base, anchors=2, alpha=0.0), space=Space(), study=tmp_path / "s.db")
     (trial,) = trials_in(tmp_path / "s.db")
     assert list(trial.intermediate_values) == [1, 2, 3]
-    assert found.ndcg == pytest.approx(max(trial.intermediate_values.values()), abs=1e-6)
+    assert found.score == pytest.approx(max(trial.intermediate_values.values()), abs=1e-6)
 
 
 class TwoPhases(Slope):
@@ -426,7 +426,7 @@ def test_a_part_that_is_ended_by_the_time_says_nothing_about_the_model(
     ):
         tuned(Slow(trouble="part"), trials=None, seconds=20.0)
     found = tuned(Slow(trouble="part"), trials=None, seconds=50.0, study=tmp_path / "s.db")
-    assert (found.finished, found.ndcg) == (1, 0.5)
+    assert (found.finished, found.score) == (1, 0.5)
 
 
 class Solved(Slow):

@@ -291,6 +291,7 @@ def compare_models(
         keep_in=out,
         resume=interruption.resume,
         start_worker=start_worker,
+        metric=own.metric,
     )
     show(comparison, output)
     if out is not None:

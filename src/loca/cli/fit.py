@@ -14,6 +14,7 @@ import typer
 from loca.cli import options
 from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency
 from loca.errors import ConfigError, ModelFileError
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import fitted
 from loca.remarks import remark
 
@@ -47,12 +48,13 @@ class Fitting:
     refit: Annotated[
         bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on everything.")
     ] = None
+    metric: options.MetricName = None
     recency: Recency = None
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The options by the sections of the settings that they belong to."""
         return {
-            "fit": {"model": self.model, "refit": self.refit},
+            "fit": {"model": self.model, "refit": self.refit, "metric": self.metric},
             "split": {"validation": self.validation},
             "recency": {"half_life": self.recency},
         }
@@ -116,6 +118,10 @@ class FitOptions(options.CommandOptions):
 
     model: str = "loca-ease"
     refit: bool = True
+    metric: str = str(DEFAULT_METRIC)
+
+    def __post_init__(self) -> None:
+        Metric.of(self.metric)
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -215,6 +221,7 @@ def fit(
         "fit.model": name,
         "fit.seed": own.seed,
         "fit.refit": own.refit,
+        "fit.metric": own.metric,
         "validation": validation,
         "recency": str(request.recency),
         "device in use": choose_device("auto").type,
@@ -241,6 +248,7 @@ def fit(
             validation=validation,
             refit=own.refit,
             recency=request.recency,
+            metric=own.metric,
             context=context,
         )
         found.model.save(out)
@@ -261,8 +269,9 @@ def fit(
         "model": name,
         "folder": str(out),
         "parameters": parameters,
-        "validation_ndcg@100": None if best is None else best.ndcg,
-        "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in found.tried],
+        "metric": own.metric,
+        "validation": None if best is None else best.score,
+        "tried": [{"settings": one.settings, "validation": one.score} for one in found.tried],
         "locality": None if locality is None else asdict(locality),
         "recency": recency_json(
             found.model.train_data_.recency if found.model.train_data_ else None

@@ -26,6 +26,7 @@ from loca.data.interactions import Interactions
 from loca.data.schema import Schema
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_choice
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import Recommender
 from loca.progress import set_progress
 from loca.registry import MODELS, RECORDS
@@ -277,6 +278,14 @@ class Splitting:
         return {"split": split, "recency": {"half_life": self.recency}}
 
 
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        help="What validation chooses by: ndcg, recall, map, mrr, hit_rate or precision, such as "
+        f"ndcg@10 ({DEFAULT_METRIC}).",
+        metavar="NAME@K",
+    ),
+]
 CLUSTER_HELP = "As tasks of a Ray cluster: auto, host:6379, or local to start Ray here; --out is on shared storage."
 
 
@@ -295,6 +304,7 @@ class Tuning:
         int | None, _tuning("Models, or trials of one model, that run in parallel (1).")
     ] = None
     cluster: Annotated[str | None, _tuning(CLUSTER_HELP)] = None
+    metric: MetricName = None
 
 
 @dataclass(frozen=True)
@@ -360,9 +370,12 @@ class TuningOptions(CommandOptions):
     space: str = "wide"
     processes: int = 1
     cluster: str | None = None
+    metric: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("space", self.space, ("wide", "paper"))
+        if self.metric is not None:
+            Metric.of(self.metric)
 
     @property
     def model_names(self) -> tuple[str, ...]:

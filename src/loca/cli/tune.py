@@ -21,6 +21,7 @@ from loca.cli.options import (
     words,
 )
 from loca.errors import ConfigError, check_counts
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 
 if TYPE_CHECKING:
     from loca.search_space import Budget
@@ -173,6 +174,7 @@ def tune_models(
             own.seed,
             own.processes,
             start_worker,
+            DEFAULT_METRIC if own.metric is None else Metric.of(own.metric),
         )
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
@@ -190,6 +192,7 @@ def tune_models(
         ]
         command += [] if budget.trials is None else ["--trials", str(budget.trials)]
         command += [] if budget.seconds is None else ["--seconds", f"{budget.seconds:g}"]
+        command += [] if own.metric is None else ["--metric", own.metric]
         command += [] if settings.config is None else ["--config", str(settings.config)]
         command += [part for text in settings.assignments or [] for part in ("--set", text)]
         command += [part for text in settings.choices or [] for part in ("--choose", text)]
@@ -202,9 +205,11 @@ def tune_models(
             f"taken by  {taken_by}  and by  loca compare",
         ]
         given = {name: request.section(name) for name in ("data", "planted", "split", "recency")}
+        best = max(results, key=lambda one: one.score).name
+        chosen_by = {} if own.metric is None else {"metric": own.metric}
         sections = {
-            "fit": {"model": max(results, key=lambda one: one.ndcg).name, "seed": own.seed},
-            "compare": {"models": [one.name for one in results], "seed": own.seed},
+            "fit": {"model": best, "seed": own.seed, **chosen_by},
+            "compare": {"models": [one.name for one in results], "seed": own.seed, **chosen_by},
             **{name: table for name, table in given.items() if table},
             **{one.name: one.settings for one in results},
         }
@@ -221,7 +226,8 @@ def tune_models(
             "settings": one.settings,
             "parameters": describe_model(one.best),
         }
-        document |= {"validation_ndcg@100": one.ndcg, "validation_ndcg@100_before": one.ndcg_before}
+        document |= {"metric": one.metric, "validation": one.score}
+        document |= {"validation_before": one.score_before}
         document |= {key: getattr(one, key) for key in ("finished", "pruned", "failed", "seconds")}
         documents.append({**document, "importances": dict(one.importances)})
     lines.append(_judged_on(validation, request.split.test))
@@ -233,10 +239,11 @@ def tune_models(
 
 def _headline(one: Tuned) -> str:
     """What tuning one model came to, in one line."""
-    before = "" if one.ndcg_before is None else f", {one.ndcg_before:.4f} before tuning"
+    before = "" if one.score_before is None else f", {one.score_before:.4f} before tuning"
     trials = f"{one.finished} trial{'s' if one.finished != 1 else ''}"
     ended = f"{trials} finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
-    return f"{one.name}: validation NDCG@100 {one.ndcg:.4f}{before} (used for choosing; not a test score); {ended}"
+    reached = f"{Metric.label_of(one.metric)} {one.score:.4f}{before}"
+    return f"{one.name}: validation {reached} (used for choosing; not a test score); {ended}"
 
 
 def _judged_on(validation: int, test: int) -> str:

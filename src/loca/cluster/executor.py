@@ -152,7 +152,7 @@ class ShardExecutor:
                 losses = list(self.call("epoch", each, remote.on_wait))
                 note = f"{len(task.models)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
                 if best.epoch:
-                    note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
+                    note += f", best {best.score:.4f} at epoch {best.epoch}"
                 shown.advance(note=note)
                 is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
                 if validate is not None and epoch > task.shared_epochs and is_due:
@@ -167,7 +167,8 @@ class ShardExecutor:
             remark("training", f"{task.what} {ending}")
         if best.epoch:
             say(
-                f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"
+                f"{task.what}: best blended validation {task.data.metric.label} {best.score:.4f} "
+                f"after {best.epoch} epochs"
             )
         return best, done
 

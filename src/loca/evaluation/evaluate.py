@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,14 @@ from loca.data.later import is_table
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_out
 from loca.errors import ConfigError, DataError, check_arguments
-from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_values, ndcg
+from loca.evaluation.metrics import (
+    DEFAULT_METRIC,
+    Metric,
+    Values,
+    check_lengths,
+    find_hits,
+    metric_values,
+)
 from loca.evaluation.significance import bootstrap_intervals
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores, ItemRows, block_rows, rank_top_n
 from loca.progress import bar
@@ -49,8 +56,8 @@ class Evaluation(Tabular):
     lists : ndarray of int32
         Users × the longest N, or all items where they are fewer: their item rows, best first, −1 where a list is short.
     values : dict of str to ndarray of float64
-        `values["ndcg@100"]` holds one value per user, in the order of `users`; likewise `recall`, `precision`,
-        `hit_rate` and `mrr`, at each N.
+        `values["ndcg@100"]` holds one value per user, in the order of `users`; likewise `recall`, `map`,
+        `precision`, `hit_rate` and `mrr`, at each N.
     catalogue_coverage : dict of int to float
         By N, the share of all items that stand in any list.
     novelty : dict of int to float
@@ -148,10 +155,12 @@ class Evaluation(Tabular):
         """
         means, intervals = self.means(), self.intervals()
         rows: dict[str, list[str]] = {}
-        for name, (low, high) in intervals.items():
-            rows.setdefault(name.split("@")[0], []).append(
-                f"{means[name]:.4f} [{low:.4f}, {high:.4f}]"
-            )
+        for metric in dict.fromkeys(name.rpartition("@")[0] for name in intervals):
+            rows[metric] = []
+            for name in (f"{metric}@{n}" for n in self.at):
+                low, high = intervals.get(name, (0.0, 0.0))
+                text = f"{means[name]:.4f} [{low:.4f}, {high:.4f}]" if name in means else ""
+                rows[metric].append(text)
         rows["coverage"] = [f"{self.catalogue_coverage[n]:.4f}" for n in self.at]
         rows["novelty"] = [f"{self.novelty[n]:.2f}" for n in self.at]
         title = f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"
@@ -170,6 +179,7 @@ def evaluate(
     held_out: Any,
     *,
     at: Iterable[int] = (50, 100),
+    metrics: Iterable[Metric | str] = (),
     recency: Recency | None = None,
     seed: int = 0,
 ) -> Evaluation:
@@ -186,6 +196,8 @@ def evaluate(
         a frame or a file are what its users took later, see `hold_out`.
     at : iterable of int, default (50, 100)
         The list lengths N.
+    metrics : iterable of Metric or str, default ()
+        What is measured beside, such as a `Metric` with a function of your own; its length is one of N.
     recency : Recency or None, default None
         How the histories are weighted. None takes the recency of `held_out`, or where it has none that of the
         interactions that the model was fitted on.
@@ -203,7 +215,7 @@ def evaluate(
     >>> split = loca.leave_last_out(data, test=2)
     >>> found = loca.evaluate(loca.Popularity().fit(split.train), split.test, at=[5])
     >>> sorted(found.values)
-    ['hit_rate@5', 'mrr@5', 'ndcg@5', 'precision@5', 'recall@5']
+    ['hit_rate@5', 'map@5', 'mrr@5', 'ndcg@5', 'precision@5', 'recall@5']
     >>> found.values["ndcg@5"].shape
     (60,)
     """
@@ -219,7 +231,11 @@ def evaluate(
     _remark_older_targets(held_out)
     weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     return measure(
-        lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed
+        lambda user_rows: model.score(weighed.history_matrix[user_rows]),
+        weighed,
+        at=at,
+        metrics=[Metric.of(metric) for metric in metrics],
+        seed=seed,
     )
 
 
@@ -306,6 +322,7 @@ def measure(
     held_out: HeldOut,
     *,
     at: Iterable[int] = (50, 100),
+    metrics: Sequence[Metric] = (),
     seed: int = 0,
     what: str = "ranking users",
     block_bytes: int = BLOCK_BYTES,
@@ -315,7 +332,8 @@ def measure(
     A target that is in the user's own history can never be found, yet it counts among the targets. A target that
     occurs twice is one hit; `held_out.target_counts` says by how many targets the metrics are divided.
     """
-    lengths, item_count = check_lengths(at), held_out.n_items
+    lengths = check_lengths([*check_lengths(at), *(metric.k for metric in metrics)])
+    item_count = held_out.n_items
     user_rows = np.flatnonzero(held_out.target_counts)
     longest = min(lengths[-1], item_count)  # longer lists have empty places alone
     lists = np.full((len(user_rows), longest), -1, np.int32)
@@ -325,7 +343,9 @@ def measure(
             block = user_rows[places]
             lists[places] = _list_items(score_users(block), held_out.history_matrix[block], longest)
             hits = find_hits(lists[places], held_out.target_matrix[block])
-            parts.append(metric_values(hits, held_out.target_counts[block], lengths))
+            counts = held_out.target_counts[block]
+            own = {str(metric): metric(hits, counts) for metric in metrics}
+            parts.append({**metric_values(hits, counts, lengths), **own})
             progress.advance(len(block))
     holders = np.bincount(held_out.history_matrix.indices, minlength=item_count)
     information = -np.log2(np.maximum(holders, 1) / held_out.n_users)
@@ -340,28 +360,28 @@ def measure(
     return Evaluation(lengths, users, lists, values, coverage, novelty, item_count, seed)
 
 
-def mean_ndcg(
+def mean_value(
     score: Callable[[csr_array], AnyScores],
     held_out: HeldOut,
-    n: int = 100,
+    metric: Metric = DEFAULT_METRIC,
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> float:
-    """Return the mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
+    """Return the mean value of `score(histories)` over the users with a held-out item, for early stopping."""
     matrix = held_out.history_matrix
-    return mean_ndcgs(
-        lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes
+    return mean_values(
+        lambda users: (score(csr_array(matrix[users])),), held_out, metric, block_bytes=block_bytes
     )[0]
 
 
-def mean_ndcgs(
+def mean_values(
     score: Callable[[UserRows], Iterable[AnyScores]],
     held_out: HeldOut,
-    n: int = 100,
+    metric: Metric = DEFAULT_METRIC,
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> list[float]:
-    """Return the mean NDCG@n of each score array that `score(user_rows)` gives, in one pass over the users.
+    """Return the mean value of each score array that `score(user_rows)` gives, in one pass over the users.
 
     Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
     of users may take, for scores that lie on a device with memory of its own.
@@ -369,8 +389,8 @@ def mean_ndcgs(
     user_rows = np.flatnonzero(held_out.target_counts)
     sums: list[float] = []
     for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
-        ndcgs = _ndcgs_of(held_out, user_rows[places], n)
-        block_sums = [float(ndcgs(scores).sum()) for scores in score(user_rows[places])]
+        values = _values_of(held_out, user_rows[places], metric)
+        block_sums = [float(values(scores).sum()) for scores in score(user_rows[places])]
         sums = [
             total + part
             for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)
@@ -378,29 +398,35 @@ def mean_ndcgs(
     return [total / len(user_rows) for total in sums]
 
 
-def ndcg_of_each(
+def value_of_each(
     score_places: Callable[[UserRows], AnyScores],
     held_out: HeldOut,
     user_rows: UserRows,
-    n: int,
+    metric: Metric,
     *,
     block_bytes: int,
 ) -> Values:
-    """The NDCG@n of each of the `user_rows`, in which a user may stand several times; all need a held-out item.
+    """Return the value of each of the `user_rows`, in which a user may stand several times; all need a held-out item.
 
     `score_places(places)` scores those users that stand at some places of `user_rows`.
     """
     parts = [np.empty(0)]
     for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
-        parts.append(_ndcgs_of(held_out, user_rows[places], n)(score_places(places)))
+        parts.append(_values_of(held_out, user_rows[places], metric)(score_places(places)))
     return np.concatenate(parts)
 
 
-def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnyScores], Values]:
-    """Return a function from the scores of the `user_rows` to their NDCG@n; the items of their histories are hidden."""
+def _values_of(
+    held_out: HeldOut, user_rows: UserRows, metric: Metric
+) -> Callable[[AnyScores], Values]:
+    """Return a function from the scores of the `user_rows` to their values; the items of their histories are hidden."""
     histories, targets = held_out.history_matrix[user_rows], held_out.target_matrix[user_rows]
     counts = held_out.target_counts[user_rows]
-    return lambda scores: ndcg(find_hits(_list_items(scores, histories, n), targets), counts, n)
+
+    def values(scores: AnyScores) -> Values:
+        return metric(find_hits(_list_items(scores, histories, metric.k), targets), counts)
+
+    return values
 
 
 def _list_items(scores: AnyScores, histories: csr_array, n: int) -> ItemRows:

@@ -14,7 +14,7 @@ from loca.data.later import is_table
 from loca.data.splits import Split, leave_last_out
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, DataError, LocaError, check_arguments, did_you_mean
-from loca.evaluation.metrics import Values, check_lengths
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric, Values, check_lengths
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
 from loca.experiments.report import Comparison as Comparison
@@ -52,6 +52,7 @@ def compare(
     protocol: ProtocolName = "clean",
     refit: bool = True,
     recency: RecencyRule = "given",
+    metric: Metric | str | None = None,
     at: Iterable[int] = (50, 100),
     control: str | None = None,
     keep: Collection[str] = (),
@@ -67,7 +68,8 @@ def compare(
 ) -> Comparison:
     """Select, fit and evaluate several models by one protocol, and compare them user by user.
 
-    Differences are in NDCG@100 where it is computed, else in NDCG at the longest list: each Loca against its base
+    Differences are in the metric, by default NDCG@100 where it is computed, else NDCG at the longest list: each Loca
+    against its base
     model, the ensemble of that base and the dealt control of that base, the dealt control against the ensemble, and
     every model against `control`. With a single test user there is nothing to pair, and no difference comes back.
 
@@ -86,8 +88,10 @@ def compare(
     recency : {"given", "own", "auto"}, default "given"
         How histories are weighted by age: as the split says, with `"own"` as each model was trained for, or with
         `"auto"` as each model selects on validation.
+    metric : Metric, str or None, default None
+        What everything is chosen by, and what differences are in. None chooses by NDCG@100.
     at : iterable of int, default (50, 100)
-        The list lengths N.
+        The list lengths N; that of a given metric is one of them.
     control : str or None, default None
         The model that all others are compared with; None takes the single model that was best on validation.
     keep : collection of str, default ()
@@ -135,7 +139,11 @@ def compare(
     """
     split = _as_split(split, protocol)
     tuned = Budget.of(budget)
-    how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, tuned, space)
+    chosen_by = DEFAULT_METRIC if metric is None else Metric.of(metric)
+    lengths = check_lengths(at)
+    if metric is not None:
+        lengths = check_lengths([*lengths, chosen_by.k])
+    how = EvaluationProtocol(protocol, refit, recency, lengths, seed, tuned, space, chosen_by)
     candidates = _named_candidates(models, seed)
     if protocol == "paper":  # without validation to choose communities on
         candidates = {
@@ -186,14 +194,16 @@ def compare(
     # The best model that is not made of several, judged where choices are made, never by the result.
     singles = [name for name, one in firsts.items() if one.role == "single"]
     if control not in measured:
-        control = max(singles, key=lambda name: measured[name].selected.ndcg, default=None)
-    metric = f"ndcg@{100 if 100 in how.at else how.at[-1]}"
+        control = max(singles, key=lambda name: measured[name].selected.score, default=None)
+    figure = str(chosen_by)
+    if metric is None and chosen_by.k not in how.at:
+        figure = f"{chosen_by.name}@{how.at[-1]}"
     everything = {**measured, **longer}
-    values = {name: one.evaluation.values[metric] for name, one in everything.items()}
+    values = {name: one.evaluation.values[figure] for name, one in everything.items()}
     pairs = pairs_to_compare(firsts, control, {one.repeats: name for name, one in longer.items()})
     reached = tuple(everything.values()), _differences(pairs, values, seed), fitted
     remarks = joined_remarks(split.remarks, *(one.remarks for one in everything.values()))
-    return Comparison(protocol, refit, metric, control, *reached, tuned, space, failed, remarks)
+    return Comparison(protocol, refit, figure, control, *reached, tuned, space, failed, remarks)
 
 
 def _as_split(given: Any, protocol: ProtocolName) -> Split:

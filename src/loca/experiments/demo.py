@@ -19,6 +19,7 @@ from loca.data.synthetic import PlantedData
 from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, measure
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.significance import paired_difference
 from loca.experiments.comparison import Comparison, compare
 from loca.experiments.report import write_tables
@@ -62,7 +63,7 @@ class Demonstration:
             one.name: one.evaluation.values[self.comparison.metric]
             for one in self.comparison.measured
         }
-        lines = []
+        lines, label = [], Metric.label_of(self.comparison.metric)
         for pair in (one for one in PAIRS if values.keys() >= set(one)):
             paired = paired_difference(*(values[name] for name in pair), seed=self.bound.seed)
             judged = (
@@ -73,7 +74,7 @@ class Demonstration:
                 else "zero lies within"
             )
             lines.append(
-                f"{' minus '.join(pair)}: {paired.mean:+.4f} NDCG@100 ({paired.relative:+.1%}), "
+                f"{' minus '.join(pair)}: {paired.mean:+.4f} {label} ({paired.relative:+.1%}), "
                 f"paired 95 % interval {paired.low:+.4f} … {paired.high:+.4f}: {judged}"
             )
         return lines
@@ -100,7 +101,8 @@ class Demonstration:
         return {
             "verdicts": self.verdicts(),
             "bound": {
-                "ndcg@100": self.bound.means()[self.comparison.metric],
+                "metric": self.comparison.metric,
+                "score": self.bound.means()[self.comparison.metric],
                 "what": self.bound_line(),
             },
             "purity": self.purity,
@@ -280,7 +282,9 @@ def evaluate_true_communities(
         return measure(lambda user_rows: blended[user_rows], held_out, at=n, seed=seed)
 
     validated = [
-        evaluate_with(base, split.train, split.validation, (100,)).means()["ndcg@100"]
+        evaluate_with(base, split.train, split.validation, (DEFAULT_METRIC.k,)).means()[
+            str(DEFAULT_METRIC)
+        ]
         for base in candidates
     ]
     return evaluate_with(

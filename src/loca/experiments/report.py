@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from loca.config.settings import flat_settings, toml_text
 from loca.errors import ConfigError, did_you_mean
+from loca.evaluation.metrics import DEFAULT_METRIC, METRICS, Metric
 from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
@@ -191,9 +192,9 @@ class Comparison(Tabular):
     def tables(self) -> tuple[TextTable, TextTable]:
         """Lay out one row per model, and one per difference.
 
-        A model has Recall and NDCG at each length, the interval of the compared metric, the settings that it was chosen
-        from and its seconds; where models were tuned, trials given up early and the seconds of tuning stand beside.
-        A difference has its size, its interval, t, the p values of both tests, and a verdict.
+        A model has Recall and NDCG at each length, the compared metric with its interval, the settings that it was
+        chosen from and its seconds; where models were tuned, trials given up early and the seconds of tuning stand
+        beside. A difference has its size, its interval, t, the p values of both tests, and a verdict.
 
         Returns
         -------
@@ -203,7 +204,9 @@ class Comparison(Tabular):
         names = [
             f"{metric}@{n}" for n in self.measured[0].evaluation.at for metric in ("recall", "ndcg")
         ]
-        titles = [name.replace("recall", "Recall").replace("ndcg", "NDCG") for name in names]
+        if self.metric not in names:
+            names.append(self.metric)
+        titles = [Metric.label_of(name) for name in names]
         costs = ("trials",) if self.budget is None else ("trials (pruned)", "tuning s")
         models = []
         for one in self.measured:
@@ -223,7 +226,7 @@ class Comparison(Tabular):
             models.append(
                 (one.name, *figures, f"{low:.4f} – {high:.4f}", *trials, f"{one.seconds:.1f}")
             )
-        differences, metric = [], self.metric.upper()
+        differences, metric = [], Metric.label_of(self.metric)
         for other in self.differences:
             corrected = other.paired, other.t_p_holm, other.wilcoxon_p_holm
             name = f"{other.first} − {other.second}"
@@ -239,7 +242,7 @@ class Comparison(Tabular):
         for one in self.measured:
             if one.tuning is not None:
                 settings = _in_words(flat_settings(one.tuning.settings)) or "nothing new"
-                choices.append(f"{one.name} was tuned to {settings}: {one.tuning.ndcg:.4f}")
+                choices.append(f"{one.name} was tuned to {settings}: {one.tuning.score:.4f}")
             if len(one.tried) > 1:
                 others = "; ".join(
                     str(other) for place, other in enumerate(one.tried) if place != one.chosen
@@ -420,7 +423,13 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
     for other in one.tried:
         choice = {} if other.recency is None else {"recency_choice": other.recency.as_json()}
         tried.append(
-            {"settings": other.settings, "ndcg@100": other.ndcg, "seconds": other.seconds, **choice}
+            {
+                "settings": other.settings,
+                "metric": other.metric,
+                "validation": other.score,
+                "seconds": other.seconds,
+                **choice,
+            }
         )
     written = {
         "name": one.name,
@@ -434,7 +443,8 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
     if tuning is not None:
         written["tuning"] = {
             "settings": flat_settings(tuning.settings),
-            "ndcg@100": tuning.ndcg,
+            "metric": tuning.metric,
+            "validation": tuning.score,
             **{name: vars(tuning)[name] for name in ("finished", "pruned", "failed", "seconds")},
         }
     return written
@@ -486,6 +496,12 @@ def settings_file(comparison: Comparison) -> str:
         if one.name in MODELS and one.settings is not None
     }
     sections = {name: table for name, table in known.items() if table}
-    named = {"compare": {"models": list(known), "protocol": comparison.protocol}} if known else {}
+    named: dict[str, Any] = {}
+    if known:
+        named["compare"] = {"models": list(known), "protocol": comparison.protocol}
+        chosen_by = comparison.measured[0].selected.metric
+        is_named = chosen_by.rpartition("@")[0] in METRICS  # a file cannot hold a function
+        if chosen_by != str(DEFAULT_METRIC) and is_named:
+            named["compare"]["metric"] = chosen_by
     warning = [SELECTED_ON_TEST] if comparison.protocol == "paper" else []
     return toml_text([*warning, *comparison.heading.split("\n")], {**named, **sections})

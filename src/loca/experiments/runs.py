@@ -20,7 +20,7 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
-from loca.evaluation.evaluate import Evaluation, evaluate
+from loca.evaluation.evaluate import Evaluation
 from loca.models.devices import choose_device
 from loca.models.recommender import Recommender, get_params
 from loca.persistence import checkpoint as checkpoints
@@ -50,7 +50,7 @@ from loca.tuning.recency_selection import RecencyChoice, recency_from_json, rece
 from loca.tuning.warm_start import Tuning, remove_studies
 
 RUNS_FOLDER = "cells"  # named so by the first version, whose results are still found
-_FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
+_FORMAT = 3  # 3: validation scores are in a metric that is stored with them
 _TUNING = "tuning"
 _PLAIN = ("parameters", "chosen", "seconds", "settings")  # what is stored of a model as it is
 _SUMMARY = ("catalogue_coverage", "novelty")  # what is stored of an evaluation beside its values
@@ -166,6 +166,7 @@ class Run:
         own = asdict(self.protocol)
         own |= {
             "at": ", ".join(map(str, own["at"])),
+            "metric": self.protocol.metric.described,
             "space": None if self.space is None else str(self.space),
         }
         own["compare.seed"] = own.pop("seed")
@@ -217,11 +218,12 @@ class Run:
                 settings = settings_of(
                     self.name, candidates[chosen], tuple(outcome.tried[chosen].settings)
                 )
-        by_count, at, seed = {}, evaluation.at, evaluation.seed
+        by_count = {}
         for count in self.counts:
             first = model.truncate(count)
+            is_whole = first is model
             by_count[count] = (
-                evaluation if first is model else evaluate(first, outcome.test, at=at, seed=seed)
+                evaluation if is_whole else self.protocol.evaluate(first, outcome.test)
             )
         found = {
             "machine": describe_machine(),
@@ -257,11 +259,17 @@ class Run:
         saved = checkpoint.load(_TUNING)
         if saved is not None:
             return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
-        data, limits = (
-            selection_data(split, protocol.protocol),
-            (protocol.budget, protocol.recency, protocol.seed),
+        tuner = Tuner(
+            self.name,
+            template,
+            *selection_data(split, protocol.protocol),
+            self.space,
+            protocol.budget,
+            protocol.recency,
+            protocol.seed,
+            metric=protocol.metric,
         )
-        tuning = Tuner(self.name, template, data[0], data[1], self.space, *limits).tune(study)
+        tuning = tuner.tune(study)
         arrays: dict[str, Any] = {}
         checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
         return tuning

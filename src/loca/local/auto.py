@@ -16,8 +16,9 @@ from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.evaluation.explain import Sources
+from loca.evaluation.top_n import AnyScores
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
@@ -76,19 +77,19 @@ _MOST_USERS = 4000
 
 @dataclass(frozen=True)
 class Trial:
-    """One model that was fitted: its name and settings, NDCG@100 on validation at its best power, and the seconds.
+    """One model that was fitted: its name and settings, its validation score at its best power, and the seconds.
 
     The seconds are a measurement: trials are equal that differ in nothing else.
     """
 
     name: str
     settings: str
-    ndcg: float
+    score: float
     power: float
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.settings}): {self.ndcg:.4f} at power {self.power:g}, {self.seconds:.1f} s"
+        return f"{self.name} ({self.settings}): {self.score:.4f} at power {self.power:g}, {self.seconds:.1f} s"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -162,7 +163,11 @@ class Auto(Recommender):
         if self.chosen is not None:
             chosen = clone(self.chosen)
             self.model_ = data.context.fit(
-                chosen, train, user_weights=data.user_weights, validation=validation
+                chosen,
+                train,
+                user_weights=data.user_weights,
+                validation=validation,
+                metric=data.metric,
             )
         elif validation is None:
             raise ConfigError(
@@ -206,7 +211,13 @@ class Auto(Recommender):
             )
         self.trials_ = tuple(search.trials)
         self.left_out_ = tuple(search.left_out)
-        blend = Blend.of(list(parts.values()), validation, names=list(parts), seed=self.seed)
+        blend = Blend.of(
+            list(parts.values()),
+            validation,
+            metric=data.metric,
+            names=list(parts),
+            seed=self.seed,
+        )
         took = time.perf_counter() - started
         say(f"auto: {len(search.trials)} trials and the blend took {took:.0f} s")
         return blend
@@ -266,10 +277,10 @@ class Auto(Recommender):
             except DataError as error:
                 say(f"auto: no networks: {error}")  # too large for the memory there is
                 break
-            ndcg = search.judge(model, 1.0)
+            score = search.judge(model, 1.0)
             seconds = time.perf_counter() - started
             longest = max(longest, seconds)
-            search.count(Trial(name, settings_of(ensemble), ndcg, 1.0, seconds))
+            search.count(Trial(name, settings_of(ensemble), score, 1.0, seconds))
             ensembles[f"MultVAE, {name}"] = model
             # Early stopping ends a training so many epochs after the best one, or later.
             was_cut_short = fitted(model.epochs_, model) + network.patience > plan.epochs
@@ -485,14 +496,22 @@ class Search:
         context = self.data.context.inside(f"trial {name} {settings_of(model)}")
         fresh = clone(model)
         context.fit(
-            fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation
+            fresh,
+            self.data.train,
+            user_weights=self.data.user_weights,
+            validation=self.validation,
+            metric=self.data.metric,
         )
         fresh.train_data_ = None  # the blend holds the data, once
         return fresh
 
     def judge(self, model: Recommender, power: float) -> float:
-        """NDCG@100 on validation of a fitted model that sees the histories at a power."""
-        return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self.judged_on, 100)
+        """Return the validation score of a fitted model that sees the histories at a power."""
+
+        def score(rows: csr_array) -> AnyScores:
+            return score_on(model, sharpened(rows, power))
+
+        return mean_value(score, self.judged_on, self.data.metric)
 
     def count(self, trial: Trial) -> None:
         """Counts a trial and reports it."""
@@ -534,7 +553,7 @@ class Climb:
     def run(self) -> Recommender | None:
         """The best fitted model, None where the budget allows not even the first; one model is tried at any price."""
         self._fitted: Recommender | None = None
-        self._ndcg, self._power = -np.inf, 1.0
+        self._score, self._power = -np.inf, 1.0
         is_first = not self.search.trials
         if not is_first and not self.search.may_take(self.name, self.expected, self.share):
             return None
@@ -582,16 +601,16 @@ class Climb:
             nonlocal found
             if found is None:
                 found = self.search.fit(model, self.name)
-            return {"ndcg": self.search.judge(found, power)}
+            return {"score": self.search.judge(found, power)}
 
         settings = settings_of(model)
         facts = self.search.remember(f"{self.name} {settings} {power:g}", judge)
-        ndcg, seconds = float(facts["ndcg"]), float(facts["seconds"])
+        score, seconds = float(facts["score"]), float(facts["seconds"])
         if is_new:
             self.longest = max(self.longest, seconds)
-            self.search.count(Trial(self.name, settings, ndcg, power, seconds))
-        if ndcg > self._ndcg:
-            self.best, self._power, self._ndcg, self._fitted = model, power, ndcg, found
+            self.search.count(Trial(self.name, settings, score, power, seconds))
+        if score > self._score:
+            self.best, self._power, self._score, self._fitted = model, power, score, found
             return True
         if not is_new:
             self._fitted = found

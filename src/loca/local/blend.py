@@ -15,6 +15,7 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.explain import ranks_of
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import (
     Column,
@@ -100,7 +101,8 @@ class Blend(Recommender):
     models_: dict[int, Recommender] | None = field(default=None, init=False)
     columns_: tuple[Column, ...] | None = field(default=None, init=False)
     earned_: tuple[PartEarned, ...] = field(default=(), init=False)
-    ndcg_: float | None = field(default=None, init=False)
+    validation_score_: float | None = field(default=None, init=False)
+    metric_: str = field(default=str(DEFAULT_METRIC), init=False)  # what it is in
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,10 +137,14 @@ class Blend(Recommender):
         for number in self._wanted_parts():
             part, context = clone(self.parts[number]), data.context.inside(f"part {number}")
             models[number] = context.fit(
-                part, data.train, user_weights=data.user_weights, validation=validation
+                part,
+                data.train,
+                user_weights=data.user_weights,
+                validation=validation,
+                metric=data.metric,
             )
             part.train_data_ = None  # the blend holds the data, once
-        self._weigh(models, validation)
+        self._weigh(models, validation, data.metric)
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the parts; the columns stay."""
@@ -161,7 +167,14 @@ class Blend(Recommender):
         )
 
     @classmethod
-    def of(cls, models: Sequence[Recommender], validation: HeldOut, **params: Any) -> Self:
+    def of(
+        cls,
+        models: Sequence[Recommender],
+        validation: HeldOut,
+        *,
+        metric: Metric | str = DEFAULT_METRIC,
+        **params: Any,
+    ) -> Self:
         """Blend models that are fitted already: only the columns are found on validation.
 
         Parameters
@@ -170,6 +183,8 @@ class Blend(Recommender):
             Fitted models of the same items.
         validation : HeldOut
             What the columns are found on.
+        metric : Metric or str, default "ndcg@100"
+            What they are found by.
         **params : Any
             The parameters of the class: `names`, `scale`, `powers`, `cache_bytes` and `seed`.
 
@@ -193,12 +208,14 @@ class Blend(Recommender):
                 raise DataError(f"{kind}: {problem}")
         train = next((model.train_data_ for model in models if model.train_data_ is not None), None)
         weighed = validation.weighed_as(train)
-        blend._weigh(dict(enumerate(models)), weighed)
+        blend._weigh(dict(enumerate(models)), weighed, Metric.of(metric))
         # The columns were found under this recency, so they answer under it.
         blend.train_data_ = None if train is None else train.with_recency(weighed.histories.recency)
         return blend
 
-    def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
+    def _weigh(
+        self, models: dict[int, Recommender], validation: HeldOut | None, metric: Metric
+    ) -> None:
         """Find the columns of fitted models on validation, or judge those given, and store the models in one."""
         given = None if self.columns is None else _shares(self.columns)
         self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
@@ -209,7 +226,7 @@ class Blend(Recommender):
                 for power in powers_to_try(models[number], validation, self.powers)
             ]
             cache = ScoreCache.of(
-                models, tried, validation, self.scale, self.cache_bytes, self.seed
+                models, tried, validation, self.scale, self.cache_bytes, self.seed, metric
             )
             alone = cache.score_alone()
             weights = (
@@ -220,19 +237,20 @@ class Blend(Recommender):
             self.columns_ = tuple(
                 (*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight
             )
-            self.ndcg_ = cache.ndcg(weights)
+            self.validation_score_, self.metric_ = cache.value(weights), str(metric)
             part_of = np.array([number for number, _ in tried])
             for number in dict.fromkeys(part_of.tolist()):
                 own = part_of == number
                 weight, others = float(weights[own].sum()), np.where(own, 0.0, weights)
                 # Nothing is found by a blend of nothing.
-                left = self.ndcg_ if not weight else cache.ndcg(others) if others.any() else 0.0
+                whole = self.validation_score_
+                left = whole if not weight else cache.value(others) if others.any() else 0.0
                 name, best = self.part_names()[number], float(alone[own].max())
-                self.earned_ += (PartEarned(name, best, weight, self.ndcg_ - left),)
+                self.earned_ += (PartEarned(name, best, weight, whole - left),)
         used = {part for part, _, _ in self.columns_}
         self.models_ = {number: model for number, model in models.items() if number in used}
-        if self.ndcg_ is not None:
-            say(f"blend of {len(used)}: validation NDCG@100 {self.ndcg_:.4f}")
+        if self.validation_score_ is not None:
+            say(f"blend of {len(used)}: validation {metric.label} {self.validation_score_:.4f}")
 
     def part_names(self) -> tuple[str, ...]:
         """Name the parts.
@@ -368,16 +386,16 @@ class Blend(Recommender):
         return AnswersOfParts(items, tuple(answers))
 
     def _report(self) -> str:
-        """Tabulate validation NDCG@100 of each part alone, its weight, and what the blend loses without it."""
-        if self.ndcg_ is None:
+        """Tabulate the validation score of each part alone, its weight, and what the blend loses without it."""
+        if self.validation_score_ is None:
             return "This fit of the blend was not judged on validation: its weights are equal, or as given."
-        title = "NDCG@100 on validation"
+        title = f"{Metric.label_of(self.metric_)} on validation"
         width = max(len(title), *(len(one.name) for one in self.earned_))
         lines = [f"{title:<{width}}   alone  weight  without it"]
         for one in sorted(self.earned_, key=lambda one: -one.weight):
             lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
             lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
-        return "\n".join([*lines, f"{'the blend':<{width}}  {self.ndcg_:6.4f}   1.000"])
+        return "\n".join([*lines, f"{'the blend':<{width}}  {self.validation_score_:6.4f}   1.000"])
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of every part in turn, and of the search for weights where there is validation data."""
@@ -411,7 +429,8 @@ class Blend(Recommender):
         facts = {
             "columns": columns,
             "earned": [list(astuple(one)) for one in self.earned_],
-            "ndcg": self.ndcg_,
+            "validation_score": self.validation_score_,
+            "metric": self.metric_,
         }
         return ModelState(
             facts=facts, parts={f"part {number}": model for number, model in models.items()}
@@ -430,7 +449,11 @@ class Blend(Recommender):
             expected, found = ", ".join(sorted(numbers)), ", ".join(sorted(state.parts)) or "none"
             raise ModelFileError(f"blend: expected {expected}, found {found}")
         check_parts("blend", state.parts.values())
-        blend.columns_, blend.earned_, blend.ndcg_ = columns, earned, state.facts["ndcg"]
+        blend.columns_, blend.earned_ = columns, earned
+        # The first versions knew one metric.
+        facts: dict[str, Any] = {"metric": str(DEFAULT_METRIC)}
+        facts |= {"validation_score": state.facts.get("ndcg"), **state.facts}
+        blend.validation_score_, blend.metric_ = facts["validation_score"], facts["metric"]
         blend.models_ = {number: state.parts[name] for name, number in numbers.items()}
         return blend
 

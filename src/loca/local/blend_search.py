@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loca.data.splits import HeldOut
 from loca.errors import DataError
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.top_n import as_tensor, block_rows
 from loca.memory import DataSize, MemoryUse, readable_bytes
 from loca.models.devices import score_on
@@ -28,14 +29,14 @@ Weights = npt.NDArray[np.float64]
 AtPowers = Sequence[tuple[int, float]]  # columns without their weights
 Counts = npt.NDArray[np.int64]
 Models = Mapping[int, Recommender]  # by the numbers of the parts
-AT = 100  # NDCG@100, as everywhere on validation
-DEPTH = 200
+# Candidates are so many times deeper than the lists that a metric looks at.
+DEPTH_OF_LIST = 2
 # Few enough for a block's blended scores to stay near the processor.
 _USERS_AT_ONCE = 256
 # Scores that differ by less than this, relative to their size, differ by rounding alone.
 _ROUNDING = 1e-6
 _STEPS = (0.5, 0.2, 0.1, 0.05, 0.02)
-# What a change must earn in NDCG@100, and what leaving a column out may cost: far below the noise of any validation.
+# What a change must earn in the metric, and what leaving a column out may cost: far below the noise of any validation.
 _LEAST_GAIN = 1e-5
 _PROBED_USERS = 32
 
@@ -98,7 +99,12 @@ class CachedBlock:
 
     @classmethod
     def of(
-        cls, columns: list[Tensor], histories: csr_array, targets: csr_array, counts: Counts
+        cls,
+        columns: list[Tensor],
+        histories: csr_array,
+        targets: csr_array,
+        counts: Counts,
+        depth: int,
     ) -> Self:
         """The block of some users: each column's scores of all items (users, items), and their numbers of targets."""
         device = next(
@@ -117,7 +123,7 @@ class CachedBlock:
         for scores in columns:
             best = (
                 scores.masked_fill(seen, -torch.inf)
-                .topk(min(DEPTH, item_count), sorted=False)
+                .topk(min(depth, item_count), sorted=False)
                 .indices
             )
             candidates.scatter_(1, best, True)
@@ -157,8 +163,10 @@ class CachedBlock:
             total.add_(self.scores[column], alpha=float(weights[column]))
         return total
 
-    def sum_ndcg(self, blended: Tensor) -> float:
-        """Σ over the users of NDCG@100 when the candidates stand by `blended`; of equal ones the lower item row first.
+    def sum_of(self, metric: Metric, blended: Tensor) -> float:
+        """Return the sum of a metric over the users when the candidates stand by `blended`.
+
+        Of equal ones the lower item row comes first.
 
         A target's place is counted, never sorted for: how many candidates stand above it.
         """
@@ -177,12 +185,13 @@ class CachedBlock:
                 order = torch.arange(blended.shape[1], device=blended.device)
                 earlier = order < self.places[tied, number : number + 1]
                 above[tied, number] += ((part[tied] == value[tied]) & earlier).sum(dim=1)
-        discounts = 1 / np.log2(np.arange(2, AT + 2))
-        ideal = np.cumsum(discounts)[np.minimum(self.target_counts, AT) - 1]
         ranks = above.cpu().numpy()  # (users, targets)
-        found = (self.places >= 0).cpu().numpy() & (ranks < AT)
-        gains = np.where(found, discounts[np.minimum(ranks, AT - 1)], 0.0)
-        return float((gains.sum(axis=1) / ideal).sum())
+        length = min(metric.k, blended.shape[1])
+        found = (self.places >= 0).cpu().numpy() & (ranks < length)
+        hits = np.zeros((len(ranks), length), dtype=bool)
+        rows, numbers = np.nonzero(found)
+        hits[rows, ranks[rows, numbers]] = True
+        return float(metric(hits, self.target_counts).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +201,7 @@ class ScoreCache:
     blocks: tuple[CachedBlock, ...]
     column_count: int
     user_count: int
+    metric: Metric
 
     @classmethod
     def of(
@@ -202,16 +212,18 @@ class ScoreCache:
         scale: ScaleName,
         cache_bytes: int,
         seed: int,
+        metric: Metric,
     ) -> Self:
         """The scaled scores of every column, a part at a power, at each user's candidates.
 
-        Candidates are the columns' `DEPTH` best unseen items, and the targets. Users come in random order; where all of
-        them would take more than `cache_bytes`, those that fit are taken.
+        Candidates are the columns' best unseen items, twice as many as a list has, and the targets. Users come in
+        random order; where all of them would take more than `cache_bytes`, those that fit are taken.
         """
         counts, count = held_out.target_counts, len(columns)
         users = stream(seed, "validation users of a blend").permutation(np.flatnonzero(counts))
         most_targets = int(np.diff(held_out.target_matrix.indptr).max())
-        widest = min(held_out.n_items, count * DEPTH + most_targets)
+        depth = DEPTH_OF_LIST * metric.k
+        widest = min(held_out.n_items, count * depth + most_targets)
         most_bytes = 4 * widest * (count + 1) + 8 * most_targets  # of one user
         step = min(
             _USERS_AT_ONCE,
@@ -230,7 +242,7 @@ class ScoreCache:
                     scaled_scores(models[number], histories, power, scale)
                     for number, power in columns
                 ]
-                block = CachedBlock.of(scores, histories, targets, counts[chosen])
+                block = CachedBlock.of(scores, histories, targets, counts[chosen], depth)
                 if blocks and used + block.size > cache_bytes:
                     found_on = f"{cached:,} of {len(users):,} validation users, drawn at random"
                     room = f"the {readable_bytes(cache_bytes)} of its cache"
@@ -239,17 +251,22 @@ class ScoreCache:
                 blocks.append(block)
                 used, cached = used + block.size, cached + len(chosen)
                 progress.advance(len(chosen))
-        return cls(tuple(blocks), count, cached)
+        return cls(tuple(blocks), count, cached, metric)
 
     @staticmethod
     def memory_bytes(
-        data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse
+        data: DataSize,
+        columns: int,
+        cache_bytes: int,
+        answering: MemoryUse,
+        metric: Metric = DEFAULT_METRIC,
     ) -> MemoryUse:
         """What the search takes: every column's scores of the candidates of as many users as the cache holds.
 
         They lie where the parts answer; on a machine with a GPU that may be either place.
         """
-        candidates, arrays = min(data.items, columns * DEPTH), columns + 6
+        depth = DEPTH_OF_LIST * metric.k
+        candidates, arrays = min(data.items, columns * depth), columns + 6
         of_a_user = 4 * candidates * (columns + 1)
         users = min(data.validation_users, max(1, cache_bytes // of_a_user))
         scoring = (
@@ -268,28 +285,27 @@ class ScoreCache:
         """The blended scores of every block."""
         return [block.blended(weights) for block in self.blocks]
 
-    def ndcg(self, weights: Weights) -> float:
-        """The mean NDCG@100 of a weighting."""
-        return self.ndcg_of(self.blended(weights))
+    def value(self, weights: Weights) -> float:
+        """Return the mean value of a weighting."""
+        return self.value_of(self.blended(weights))
 
-    def ndcg_of(self, blended: Sequence[Tensor], column: int = 0, change: float = 0.0) -> float:
-        """The mean NDCG@100 of blended scores, after a change of one column's weight."""
+    def value_of(self, blended: Sequence[Tensor], column: int = 0, change: float = 0.0) -> float:
+        """Return the mean value of blended scores, after a change of one column's weight."""
         total = 0.0
         for block, scores in zip(self.blocks, blended, strict=True):
-            total += block.sum_ndcg(
-                scores.add(block.scores[column], alpha=change) if change else scores
-            )
+            changed = scores.add(block.scores[column], alpha=change) if change else scores
+            total += block.sum_of(self.metric, changed)
         return total / self.user_count
 
     def score_alone(self) -> Weights:
-        """The NDCG@100 of each column by itself."""
-        return np.array([self.ndcg(one) for one in np.eye(self.column_count)])
+        """Return the value of each column by itself."""
+        return np.array([self.value(one) for one in np.eye(self.column_count)])
 
     def find_weights(self, alone: Weights) -> Weights:
         """Weights ≥ 0 of the columns, sum 1, by coordinate search from the best single column.
 
         A column's weight goes up or down by a share of the sum of weights, the shares getting smaller, as long as the
-        mean NDCG@100 rises; columns that earn nothing go. Equal weights of what is left are taken where they do as
+        mean value rises; columns that earn nothing go. Equal weights of what is left are taken where they do as
         well: they owe nothing to the noise of validation. Columns are tried best first, so their order does not matter.
         """
         order = np.argsort(-alone, kind="stable")
@@ -306,28 +322,28 @@ class ScoreCache:
                         down = min(up, float(weights[column]))
                         # The last column cannot go.
                         for change in (up, -down) if 0 < down < weights.sum() else (up,):
-                            reached = self.ndcg_of(blended, column, change)
+                            reached = self.value_of(blended, column, change)
                             if reached > best + _LEAST_GAIN:
                                 weights[column] = max(weights[column] + change, 0.0)
                                 # Afresh, so that rounding does not pile up from change to change.
                                 blended, best, rises = self.blended(weights), reached, True
                                 break
-                progress.advance(note=f"NDCG@100 {best:.4f}")
-        best = self.ndcg(weights)
+                progress.advance(note=f"{self.metric.label} {best:.4f}")
+        best = self.value(weights)
         for column in np.argsort(weights, kind="stable"):  # the lightest first
             without = np.where(np.arange(len(weights)) == column, 0.0, weights)
             if weights[column] and without.any():
-                reached = self.ndcg(without)
+                reached = self.value(without)
                 if reached > best - _LEAST_GAIN:
                     weights, best = without, max(best, reached)
         weights /= weights.sum()
         equal = (weights > 0) / np.count_nonzero(weights)
-        return equal if self.ndcg(equal) >= self.ndcg(weights) else weights
+        return equal if self.value(equal) >= self.value(weights) else weights
 
 
 @dataclass(frozen=True)
 class PartEarned:
-    """What one part is worth on validation, in NDCG@100.
+    """What one part is worth on validation, in the metric of the fit.
 
     `alone` is its own, at its best power; `loss_without` is what the blend loses when the part is left out and the
     weights of the others stay.

@@ -14,7 +14,7 @@ from loca.communities.mixture import choose_components
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import DataError
-from loca.evaluation.metrics import Values
+from loca.evaluation.metrics import Metric, Values
 from loca.local.local_models import Validator
 from loca.models.ease import EASE
 from loca.models.recommender import TrainingData, clone, fitted
@@ -48,14 +48,16 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
         form.global_ = model.global_
         context = replace(data.context.inside(f"form {number}"), is_part=True)
         form.fit_local(replace(data, context=context))
-        values = values_of(form, data.validation)
-        say(f"{describe(form)}: validation NDCG@100 {values.mean():.4f}")
+        values = values_of(form, data.validation, data.metric)
+        say(f"{describe(form)}: validation {data.metric.label} {values.mean():.4f}")
         if best is None or values.mean() > best[1].mean():
             best = form, values
     assert best is not None
     form, values = best
     if not model.base.learns_by_epoch and model.alpha == "validation":
-        alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
+        nobody = csr_array((0, 0))
+        validator = Validator(data.validation, nobody, model.global_, data.metric)
+        alone = validator.values(None, 1.0)
         if not is_surely_above(values, alone, _SURE_OF_MANY):
             form.alpha_, form.locality_ = 1.0, replace(form.locality_, alpha=1.0)
             remark(
@@ -76,9 +78,10 @@ def describe(form: Form) -> str:
     return f"{form.mixtures} × {form.anchors // form.mixtures} communities by likelihood, focus {form._focus():g}"
 
 
-def values_of(form: Form, held_out: HeldOut) -> Values:
-    """The NDCG@100 of each validation user by a fitted form."""
-    validator = Validator(held_out, form.answer_weights(held_out.history_matrix), form.global_)
+def values_of(form: Form, held_out: HeldOut, metric: Metric) -> Values:
+    """Return the value of each validation user by a fitted form."""
+    answer_weights = form.answer_weights(held_out.history_matrix)
+    validator = Validator(held_out, answer_weights, form.global_, metric)
     return validator.values(fitted(form.locals_, form), fitted(form.alpha_, form))
 
 
@@ -146,10 +149,10 @@ def _best_by_linear_model(forms: Sequence[Form], data: TrainingData) -> Form:
         )
         linear.global_ = whole
         linear.fit_local(small)
-        scores.append(float(values_of(linear, fitted(small.validation, linear)).mean()))
-        say(
-            f"{describe(form)}, over EASE of {small.matrix.shape[1]:,} items: validation NDCG@100 {scores[-1]:.4f}"
-        )
+        values = values_of(linear, fitted(small.validation, linear), data.metric)
+        scores.append(float(values.mean()))
+        over = f"over EASE of {small.matrix.shape[1]:,} items"
+        say(f"{describe(form)}, {over}: validation {data.metric.label} {scores[-1]:.4f}")
     return forms[int(np.argmax(scores))]
 
 
@@ -171,4 +174,5 @@ def _small(data: TrainingData) -> TrainingData:
         some = csr_array(csr_array(train[users])[:, popular])
     histories, targets = (one.of_items(popular) for one in (judges.histories, judges.targets))
     small = TrainingData.of(some, data.user_weights[users])
-    return replace(small, validation=HeldOut(histories, targets, held_out.count_repeats))
+    small_held_out = HeldOut(histories, targets, held_out.count_repeats)
+    return replace(small, validation=small_held_out, metric=data.metric)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from loca.errors import ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
@@ -119,10 +119,10 @@ class Ensemble(ManyModels):
 
         def validate(models: LocalModels) -> float:
             block = ranking_bytes(models.device)
-            return mean_ndcg(
+            return mean_value(
                 lambda rows: self._mean(models, rows),
                 fitted(held_out, self),
-                100,
+                data.metric,
                 block_bytes=block,
             )
 

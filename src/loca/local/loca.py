@@ -368,7 +368,9 @@ class Loca(ManyModels):
                 if choose_temperature
                 else communities
             )
-            validator = Validator(data.validation, to_stop.answer_weights(known), global_model)
+            validator = Validator(
+                data.validation, to_stop.answer_weights(known), global_model, data.metric
+            )
             members, alphas = validator if self.stopping == "community" else None, (self.alpha_,)
             self.locals_, self.local_epochs_ = train_locals(
                 task, self._engine(), lambda local: validator.score(local, alphas)[0], members
@@ -379,7 +381,9 @@ class Loca(ManyModels):
                 rows = every_nth(
                     len(known), len(known) if self.base.learns_by_epoch else _MOST_JUDGES
                 )
-                judges = Validator(data.validation.of_users(rows), csr_array((0, 0)), global_model)
+                judges = Validator(
+                    data.validation.of_users(rows), csr_array((0, 0)), global_model, data.metric
+                )
                 answers = [
                     replace(judges, answer_weights=one.answer_weights(known[rows])) for one in tried
                 ]
@@ -399,7 +403,8 @@ class Loca(ManyModels):
                 scores = validator.score(self.locals_, ALPHAS)
                 self.alpha_ = ALPHAS[int(np.argmax(scores))]
                 say(
-                    f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}"
+                    f"global share alpha = {self.alpha_:g}: blended validation "
+                    f"{data.metric.label} {max(scores):.4f}"
                 )
 
         self._describe(data, embeddings)

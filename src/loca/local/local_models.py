@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.deferred import torch
-from loca.errors import ConfigError, ModelFileError
-from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
-from loca.evaluation.metrics import Values
+from loca.errors import ConfigError, ModelFileError, check_arguments
+from loca.evaluation.evaluate import UserRows, mean_values, value_of_each
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric, Values
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import (
@@ -89,12 +88,14 @@ class LocalTask:
 class ManyModels(Recommender):
     """A recommender that trains many local models, here or in shards."""
 
+    @check_arguments
     def fit(
         self,
-        train: Interactions | csr_array,
+        train: Any,
         *,
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
+        metric: Metric | str = DEFAULT_METRIC,
         context: FitContext = NO_CONTEXT,
         executor: Any = None,
     ) -> Self:
@@ -102,7 +103,7 @@ class ManyModels(Recommender):
 
         Parameters
         ----------
-        train, user_weights, validation, context
+        train, user_weights, validation, metric, context
             As for any model.
         executor : ShardExecutor or RayExecutor, optional
             Trains the local models in shards, with the numbers of this machine. None trains them here.
@@ -113,7 +114,9 @@ class ManyModels(Recommender):
             The model itself.
         """
         given = context if executor is None else replace(context, executor=executor)
-        return super().fit(train, user_weights=user_weights, validation=validation, context=given)
+        return super().fit(
+            train, user_weights=user_weights, validation=validation, metric=metric, context=given
+        )
 
 
 def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
@@ -304,9 +307,10 @@ class Validator:
     held_out: HeldOut
     answer_weights: csr_array
     global_model: Recommender | None = None
+    metric: Metric = DEFAULT_METRIC
 
     def score(self, local: LocalModels, alphas: Sequence[float]) -> list[float]:
-        """The mean NDCG@100 of the blended answer for each of the `alphas`."""
+        """Return the mean value of the blended answer for each of the `alphas`."""
         whole: Any = self.global_model
 
         def score_users(users: UserRows) -> Iterator[AnyScores]:
@@ -316,10 +320,11 @@ class Validator:
                 rows, weights = csr_array(rows[users]), csr_array(weights[users])
             return blended_scores(local, whole, rows, weights, alphas)
 
-        return mean_ndcgs(score_users, self.held_out, 100, block_bytes=ranking_bytes(local.device))
+        block = ranking_bytes(local.device)
+        return mean_values(score_users, self.held_out, self.metric, block_bytes=block)
 
     def values(self, local: LocalModels | None, alpha: float) -> Values:
-        """The NDCG@100 of each user with a held-out item, by the blended answer; without local models the global."""
+        """Return the value of each user with a held-out item, by the blended answer, or the global one alone."""
         whole: Any = self.global_model
         judges = np.flatnonzero(self.held_out.target_counts)
 
@@ -333,10 +338,12 @@ class Validator:
             )
 
         block_bytes = ranking_bytes(None if local is None else local.device)
-        return ndcg_of_each(score_places, self.held_out, judges, 100, block_bytes=block_bytes)
+        return value_of_each(
+            score_places, self.held_out, judges, self.metric, block_bytes=block_bytes
+        )
 
     def score_each(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
-        """The mean NDCG@100 of each of the communities by its own model, over the users whom it answers for.
+        """Return the mean value of each of the communities by its own model, over the users whom it answers for.
 
         All are scored at once; nothing is given for a community that nobody judges.
         """
@@ -351,8 +358,8 @@ class Validator:
             rows = csr_array(self.held_out.history_matrix[user[places]])
             return local.blend(rows, one_for_each(community[places], len(local)))
 
-        values = ndcg_of_each(
-            score_pairs, self.held_out, user, 100, block_bytes=ranking_bytes(local.device)
+        values = value_of_each(
+            score_pairs, self.held_out, user, self.metric, block_bytes=ranking_bytes(local.device)
         )
         sums, counts = (
             np.bincount(community, values, len(local)),

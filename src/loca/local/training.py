@@ -178,7 +178,8 @@ def train_locals(
         )
         if best.epoch:
             say(
-                f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"
+                f"{task.what}: best blended validation {task.data.metric.label} {best.score:.4f} "
+                f"after {best.epoch} epochs"
             )
         epochs = [best.epoch or first.epochs] * len(task.models)
     for model, epoch in zip(task.models, epochs, strict=True):

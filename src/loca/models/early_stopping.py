@@ -157,7 +157,7 @@ def train_epochs(
             loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
             note = f"{len(networks)} models, " * (len(networks) > 1) + f"loss {loss:.2f}"
             if best.epoch:
-                note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
+                note += f", best {best.score:.4f} at epoch {best.epoch}"
             if device.type == "cuda":
                 note += f", {torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}"
             progress.advance(note=note)

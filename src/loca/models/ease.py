@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.deferred import torch
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
@@ -34,7 +34,7 @@ from loca.progress import bar, say
 Square = npt.NDArray[Any]
 _BLOCK_ITEMS = 1024
 _NUMBERS_AT_ONCE = 2**19
-# What "auto" may lose of the dense model's validation NDCG@100, and the shares of all weights that it tries. A sparse
+# What "auto" may lose of the dense model's validation score, and the shares of all weights that it tries. A sparse
 # weight takes as many bytes as two dense ones: a twentieth of the weights is a tenth of the bytes.
 _LOSS = 0.005
 _SHARES = (1 / 80, 1 / 40, 1 / 20, 1 / 10)
@@ -61,7 +61,7 @@ class EASE(ItemToItemModel):
         the largest |B_ij| · √(XᵀDX)_ii stay, those that move the training scores most, and are solved for again while
         all others are zero. The model is then sparse in memory, in its file and when it scores. `"auto"` takes the
         fewest of 1/80, 1/40, 1/20 and 1/10 of all weights that lose at most 0.5 % of the dense model's validation
-        NDCG@100, and stays dense where none does; without validation it takes 1/20, a tenth of the bytes. A model
+        score, and stays dense where none does; without validation it takes 1/20, a tenth of the bytes. A model
         stays dense, too, where `keep` is half of the items or more, because that is smaller.
     device : str, default "auto"
         Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
@@ -117,7 +117,7 @@ class EASE(ItemToItemModel):
             shares = (_USUAL_SHARE,) if held_out is None else _SHARES
             keeps = sorted({_share_of(items, share) for share in shares} - {0})
             if held_out is not None:
-                least_score = (1 - _LOSS) * mean_ndcg(self.score, held_out, 100)
+                least_score = (1 - _LOSS) * mean_value(self.score, held_out, data.metric)
         else:
             keeps = [] if self.keep is None or self.keep >= items // 2 else [self.keep]
         if not keeps:
@@ -134,15 +134,14 @@ class EASE(ItemToItemModel):
             if (
                 held_out is None
                 or self.keep != "auto"
-                or mean_ndcg(self.score, held_out, 100) >= least_score
+                or mean_value(self.score, held_out, data.metric) >= least_score
             ):
                 self.keep_ = keep
                 say(f"EASE: {keep:,} of {items:,} weights per item stay")
                 return
         del gram
-        say(
-            f"EASE: {keeps[-1]:,} of {items:,} weights per item lose more than {_LOSS:.1%} NDCG@100; all stay"
-        )
+        lost = f"lose more than {_LOSS:.1%} {data.metric.label}"
+        say(f"EASE: {keeps[-1]:,} of {items:,} weights per item {lost}; all stay")
         self.weights_ = self._solve(data)
 
     def _solve(self, data: TrainingData) -> Scores:

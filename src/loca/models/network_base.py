@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.evaluate import mean_value
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
@@ -44,7 +44,7 @@ Users = npt.NDArray[np.int64]
 class NetworkModel(Recommender, Generic[AnyNetwork]):
     """A model that is a network, trained an epoch at a time; a subclass declares its hyperparameters.
 
-    With validation the weights of the epoch with the best NDCG@100 stay; without, all `epochs` are run.
+    With validation the weights of the epoch with the best value stay; without, all `epochs` are run.
     """
 
     learns_by_epoch = True
@@ -143,14 +143,14 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         what = type(self).__name__
 
         def validate(held_out: HeldOut) -> float:
-            return mean_ndcg(
-                partial(score_on, self), held_out, 100, block_bytes=ranking_bytes(trainer.device)
-            )
+            block = ranking_bytes(trainer.device)
+            return mean_value(partial(score_on, self), held_out, data.metric, block_bytes=block)
 
         on_validation = None if data.validation is None else partial(validate, data.validation)
         best = train_epochs([trainer], self, what, on_validation, data.context)
         if best.epoch:
-            say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+            reached = f"{data.metric.label} {best.score:.4f}"
+            say(f"{what}: best validation {reached} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs
 
     def _update(self, data: TrainingData, epochs: int) -> None:

@@ -46,6 +46,7 @@ from loca.errors import (
     did_you_mean,
 )
 from loca.evaluation.explain import Explanation, Sources, explain
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.persistence import save_model
@@ -80,6 +81,7 @@ class TrainingData:
     user_weights: npt.NDArray[np.float32]  # (users,)
     validation: HeldOut | None = None
     context: FitContext = NO_CONTEXT  # checkpoint, callback and cache
+    metric: Metric = DEFAULT_METRIC  # what choices on validation are made by
 
     @classmethod
     def of(cls, train: Interactions | csr_array, user_weights: UserWeights | None = None) -> Self:
@@ -101,7 +103,12 @@ class TrainingData:
         """A part of a model, fitted on the same data, or found in the cache of fits."""
         weights = None if (self.user_weights == 1).all() else self.user_weights
         return self.context.fit_part(
-            name, model, self.train, user_weights=weights, validation=self.validation
+            name,
+            model,
+            self.train,
+            user_weights=weights,
+            validation=self.validation,
+            metric=self.metric,
         )
 
 
@@ -294,6 +301,7 @@ class BaseEstimator(Readable):
         *,
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
+        metric: Metric | str = DEFAULT_METRIC,
         context: FitContext = NO_CONTEXT,
     ) -> Self:
         """Learn from the training data; what an earlier fit learned is forgotten.
@@ -307,6 +315,8 @@ class BaseEstimator(Readable):
             One per user, all 1 where none are given. A user of weight 2 counts as two equal users.
         validation : HeldOut, optional
             For early stopping and other choices; most models have no use for it.
+        metric : Metric or str, default "ndcg@100"
+            What these choices are made by.
         context : FitContext, optional
             Checkpoint, callback and cache of this fit; models that are solved in one piece have no use for it.
 
@@ -326,7 +336,7 @@ class BaseEstimator(Readable):
             if not issparse(train):
                 train = as_interactions(train, "train")
             data = TrainingData.of(train, user_weights)
-            data = replace(data, validation=validation, context=context)
+            data = replace(data, validation=validation, context=context, metric=Metric.of(metric))
             self._forget()  # what an earlier fit learned makes room
             self.train_data_ = train if isinstance(train, Interactions) else None
             self._fit(data)

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.persistence.atomic_write import locked
 from loca.persistence.checkpoint import (
     Checkpoint,
@@ -120,8 +121,9 @@ class FitContext:
         *,
         user_weights: Weights = None,
         validation: HeldOut | None = None,
+        metric: Metric = DEFAULT_METRIC,
     ) -> Learner:
-        """Fit a model in this context; a model of a user's own need not know of contexts.
+        """Fit a model in this context; a model of a user's own need not know of contexts and metrics.
 
         Parameters
         ----------
@@ -133,6 +135,8 @@ class FitContext:
             One weight ≥ 0 per user; None gives every user the weight 1.
         validation : HeldOut or None, default None
             What early stopping and other choices look at.
+        metric : Metric, default ndcg@100
+            What they are made by.
 
         Returns
         -------
@@ -140,7 +144,9 @@ class FitContext:
             The same model, fitted.
         """
         learner: Any = model
-        given = {"context": self} if "context" in inspect.signature(learner.fit).parameters else {}
+        known = inspect.signature(learner.fit).parameters
+        offered = {"context": self, "metric": metric}
+        given = {name: value for name, value in offered.items() if name in known}
         learner.fit(train, user_weights=user_weights, validation=validation, **given)
         return model
 
@@ -152,6 +158,7 @@ class FitContext:
         *,
         user_weights: Weights = None,
         validation: HeldOut | None = None,
+        metric: Metric = DEFAULT_METRIC,
     ) -> Learner:
         """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
 
@@ -163,7 +170,7 @@ class FitContext:
             The name of the part, for the checkpoint.
         model : Recommender
             An unfitted model with the parameters of the part.
-        train, user_weights, validation
+        train, user_weights, validation, metric
             As for `fit`.
 
         Returns
@@ -173,8 +180,10 @@ class FitContext:
         """
         part = replace(self.inside(name), is_part=True)
         if self.cache is None or user_weights is not None:
-            return part.fit(model, train, user_weights=user_weights, validation=validation)
-        return self.cache.fit(model, train, validation, part)
+            return part.fit(
+                model, train, user_weights=user_weights, validation=validation, metric=metric
+            )
+        return self.cache.fit(model, train, validation, metric, part)
 
 
 @dataclass(frozen=True)
@@ -191,15 +200,21 @@ class FitCache:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def fit(
-        self, model: Learner, train: Data, validation: HeldOut | None, context: FitContext
+        self,
+        model: Learner,
+        train: Data,
+        validation: HeldOut | None,
+        metric: Metric,
+        context: FitContext,
     ) -> Learner:
         """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
         data = train if isinstance(train, Interactions) else csr_array(train)
         parts = [loca.__version__, fingerprint(model), fingerprint(data), fingerprint(validation)]
-        if None in parts:
-            return context.fit(model, train, validation=validation)
+        parts += [] if metric == DEFAULT_METRIC else [str(metric)]
+        if None in parts or metric.function is not None:
+            return context.fit(model, train, validation=validation, metric=metric)
         path, found = self.folder / str(fingerprint(parts)), None
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
         with locked(path.with_name(f"{path.name}.lock")):
@@ -207,7 +222,7 @@ class FitCache:
                 found = load_model(path, {**self.kinds, type(model).__name__: type(model)})
                 os.utime(path)
             if not isinstance(found, type(model)):
-                found = context.fit(model, train, validation=validation)
+                found = context.fit(model, train, validation=validation, metric=metric)
                 self._save(found, path)
         if hasattr(found, "train_data_"):
             found.train_data_ = train if isinstance(train, Interactions) else None

@@ -172,7 +172,7 @@ class Table2(PaperItem):
             for metric in METRICS:
                 low, high = intervals[metric]
                 line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
-            line |= {"chosen by ndcg@100": run.tried[run.chosen].ndcg, "seconds": run.seconds}
+            line |= {"chosen by ndcg@100": run.tried[run.chosen].score, "seconds": run.seconds}
             # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
             line |= as_values(
                 "setting", {key: one for key, one in run.parameters.items() if "seed" not in key}
@@ -325,7 +325,7 @@ def _printed(data: str | None, name: str, metric: str = MAIN) -> str:
 
 def chosen_by(runs: Iterable[ComparedModel]) -> float:
     """The mean over seeds of the NDCG@100 by which the model was chosen: never that of the result."""
-    return float(np.mean([one.tried[one.chosen].ndcg for one in runs]))
+    return float(np.mean([one.tried[one.chosen].score for one in runs]))
 
 
 def best_single(results: Results) -> str | None:

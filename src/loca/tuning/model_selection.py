@@ -15,7 +15,8 @@ from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_last
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, check_arguments, check_choice, check_kind
-from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_ndcg
+from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_value
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import Recommender, check_param, clone, written
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
@@ -45,8 +46,8 @@ class CandidateResult:
     ----------
     settings : dict
         What sets it apart from the other candidates.
-    ndcg : float
-        Its NDCG@100 on validation, under its recency.
+    score : float
+        Its validation score, under its recency.
     seconds : float
         What it took.
     recency : RecencyChoice or None
@@ -57,15 +58,18 @@ class CandidateResult:
         Whether histories were weighted as the interactions say.
     report : str
         Describes the parts of a blend.
+    metric : str
+        What the score is, such as `"ndcg@100"`.
     """
 
     settings: dict[str, Any]
-    ndcg: float
+    score: float
     seconds: float
     recency: RecencyChoice | None = None
     own: Recency | None = None
     given: bool = True
     report: str = ""
+    metric: str = str(DEFAULT_METRIC)
 
     def __str__(self) -> str:
         parts = [f"{name} {value}" for name, value in self.settings.items()]
@@ -73,7 +77,7 @@ class CandidateResult:
             parts.append(
                 "no recency" if self.recency.recency is None else str(self.recency.recency)
             )
-        return f"{', '.join(parts) or 'the only candidate'}: {self.ndcg:.4f}"
+        return f"{', '.join(parts) or 'the only candidate'}: {self.score:.4f}"
 
     def weigh(self, interactions: Interactions) -> Interactions:
         """Weight interactions by the recency that the candidate chose or has.
@@ -113,7 +117,7 @@ class Selection(Readable):
     >>> found = loca.fit(data, [loca.EASE(l2=10.0), loca.EASE(l2=100.0)])
     >>> [one.settings for one in found.tried]
     [{'l2': 10.0}, {'l2': 100.0}]
-    >>> found.best.ndcg == max(one.ndcg for one in found.tried)
+    >>> found.best.score == max(one.score for one in found.tried)
     True
     >>> found.refitted
     True
@@ -141,7 +145,8 @@ class Selection(Readable):
             return [*lines, *shown_remarks(self.remarks)]
         before = ", before the refit" if self.refitted else ""
         lines += [
-            f"validation NDCG@100{before}: {self.best.ndcg:.4f} (used for choosing; not a test score)"
+            f"validation {Metric.label_of(self.best.metric)}{before}: {self.best.score:.4f} "
+            "(used for choosing; not a test score)"
         ]
         lines += [] if self.best.recency is None else [f"recency chosen: {self.best.recency}"]
         lines += self.best.report.splitlines()
@@ -159,6 +164,7 @@ def fit(
     refit: bool = True,
     recency: RecencyRequest = "own",
     budget: Budget | str | float | None = None,
+    metric: Metric | str = DEFAULT_METRIC,
     seed: int = 0,
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
@@ -181,6 +187,8 @@ def fit(
         `"auto"` as each candidate chooses on validation.
     budget : Budget, str, float or None, default None
         How long `"auto"` may search, such as `"12min"` or seconds; for no other model.
+    metric : Metric or str, default "ndcg@100"
+        What everything is chosen by: early stopping, the share of a global model, blends, candidates.
     seed : int, default 0
         Seed of a model that is given by name.
     context : FitContext, default FitContext()
@@ -225,7 +233,14 @@ def fit(
         for line in report:
             say(line)
         selection = select(
-            candidates, rest, held_out, recency=rule, known=data, refit=refit, context=context
+            candidates,
+            rest,
+            held_out,
+            recency=rule,
+            known=data,
+            refit=refit,
+            metric=Metric.of(metric),
+            context=context,
         )
         return replace(selection, remarks=data.remarks)
     if len(candidates) > 1:
@@ -255,9 +270,10 @@ def select(
     recency: RecencyRule = "given",
     known: Interactions | None = None,
     refit: bool = False,
+    metric: Metric = DEFAULT_METRIC,
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
-    """Find the candidate with the best NDCG@100 on `validation` after learning from `train`; ties go to the first.
+    """Find the candidate with the best score on `validation` after learning from `train`; ties go to the first.
 
     With `recency="own"` each candidate is fitted and judged under its `start_recency`; with `"auto"` it then chooses
     one on validation, which the interactions it knows are weighted by from there on (blends choose part by part).
@@ -284,7 +300,7 @@ def select(
         if not is_given:
             data, held_out = train.with_recency(own), validation.with_recency(own)
         return context.inside(f"candidate {place}").fit(
-            clone(candidates[place]), data, validation=held_out
+            clone(candidates[place]), data, validation=held_out, metric=metric
         )
 
     tried: list[CandidateResult] = []
@@ -298,16 +314,16 @@ def select(
             with collect_remarks() as collected:
                 fitted, choice = fit_candidate(place), None
             if recency == "auto" and fitted.role not in ("blend", "auto"):
-                choice = choose_recency(fitted, validation)
+                choice = choose_recency(fitted, validation, metric=metric)
                 say(f"{type(fitted).__name__}: recency {choice}")
             weighed = as_known(fitted, validation if is_given else validation.with_recency(own))
-            ndcg = mean_ndcg(fitted.score, weighed, 100) if choice is None else choice.ndcg
+            score = mean_value(fitted.score, weighed, metric) if choice is None else choice.score
             seconds, report, found = time.perf_counter() - started, fitted.report(), fitted
             if checkpoint.saves:
                 arrays: dict[str, Any] = {}
                 selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
                 facts = {
-                    "ndcg": ndcg,
+                    "score": score,
                     "seconds": seconds,
                     "with_selected_params": selected,
                     "report": report,
@@ -319,23 +335,24 @@ def select(
             del fitted
         else:
             stored = cast(ModelState, found).facts
-            ndcg, seconds, report = stored["ndcg"], stored["seconds"], stored["report"]
+            score, seconds, report = stored["score"], stored["seconds"], stored["report"]
             tell_remarks(read_remarks(stored["remarks"]))
             choice = (
                 None
                 if stored.get("recency") is None
                 else RecencyChoice.from_json(stored["recency"])
             )
-        if all(ndcg > one.ndcg for one in tried):
+        if all(score > one.score for one in tried):
             best = (
                 found
                 if not refit or isinstance(found, ModelState)
                 else found.with_selected_params()
             )
         del found  # makes room for the next
-        tried.append(CandidateResult(settings, ndcg, seconds, choice, own, is_given, report))
+        measured = score, seconds, choice, own, is_given, report, str(metric)
+        tried.append(CandidateResult(settings, *measured))
         if len(candidates) > 1:
-            say(f"{type(candidate).__name__} with {tried[-1]} NDCG@100 on validation")
+            say(f"{type(candidate).__name__} with {tried[-1]} {metric.label} on validation")
     chosen = best_index(tried)
     known_weighed = tried[chosen].weigh(train if known is None else known)
     if refit:
@@ -361,6 +378,7 @@ def choose_on_validation(
     split: Split,
     *,
     recency: RecencyRule = "given",
+    metric: Metric | str = DEFAULT_METRIC,
     context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """Fit candidates on the train part of a split and choose the best on its validation part.
@@ -376,13 +394,15 @@ def choose_on_validation(
     recency : {"given", "own", "auto"}, default "given"
         How histories are weighted by age: as the split says, with `"own"` as each model was trained for, or with
         `"auto"` as each candidate chooses on validation.
+    metric : Metric or str, default "ndcg@100"
+        What it is made by.
     context : FitContext, default FitContext()
         A checkpoint to resume from and the like; see `checkpoint_in`.
 
     Returns
     -------
     model : Recommender
-        The fitted candidate with the best NDCG@100 on validation.
+        The fitted candidate with the best validation score.
     tried : tuple of CandidateResult
         The result of every candidate.
 
@@ -397,13 +417,19 @@ def choose_on_validation(
     """
     check_kind("split", split, Split, "leave_last_out makes one")
     data = selection_data(split, "clean")
-    found = select(as_candidates(candidates, "candidates"), *data, recency=recency, context=context)
+    found = select(
+        as_candidates(candidates, "candidates"),
+        *data,
+        recency=recency,
+        metric=Metric.of(metric),
+        context=context,
+    )
     return found.model, found.tried
 
 
 def best_index(tried: Sequence[CandidateResult]) -> int:
-    """Return the place of the candidate with the best NDCG@100 on validation, the first of equals."""
-    scores = [one.ndcg for one in tried]
+    """Return the place of the candidate with the best validation score, the first of equals."""
+    scores = [one.score for one in tried]
     return scores.index(max(scores))
 
 
@@ -427,6 +453,7 @@ class EvaluationProtocol:
     seed: int = 0
     budget: Budget | None = None
     space: SpaceName = "wide"
+    metric: Metric = DEFAULT_METRIC
 
     def __post_init__(self) -> None:
         check_choice("protocol", self.protocol, get_args(ProtocolName))
@@ -435,6 +462,11 @@ class EvaluationProtocol:
             raise ConfigError(
                 "recency: auto is chosen on validation, which the protocol paper has not; use clean"
             )
+
+    def evaluate(self, model: Recommender, test: HeldOut) -> Evaluation:
+        """Measure a fitted model on the test part."""
+        own = [] if self.metric.function is None else [self.metric]
+        return evaluate(model, test, at=self.at, metrics=own, seed=self.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -493,13 +525,19 @@ def run_protocol(
         split.train_and_validation if refit else None,
     )
     found = select(
-        candidates, *data, recency=protocol.recency, known=known, refit=refit, context=context
+        candidates,
+        *data,
+        recency=protocol.recency,
+        known=known,
+        refit=refit,
+        metric=protocol.metric,
+        context=context,
     )
     chosen = best_index(found.tried)
     test = as_known(
         found.model, replace(split.test, histories=found.tried[chosen].weigh(split.test.histories))
     )
-    evaluation = evaluate(found.model, test, at=protocol.at, seed=protocol.seed)
+    evaluation = protocol.evaluate(found.model, test)
     return Outcome(
         found.model, evaluation, found.tried, chosen, time.perf_counter() - started, test
     )
@@ -515,16 +553,16 @@ def run_as_chosen(
     """A model whose settings are all chosen, fitted and scored as the protocol does it at last.
 
     It learns from what the protocol's own choice would learn from, for as many epochs as it says, under the recency of
-    the result `chosen`. Nothing is measured on validation: NDCG there is NaN.
+    the result `chosen`. Nothing is measured on validation: the score there is NaN.
     """
     started, is_paper = time.perf_counter(), protocol.protocol == "paper"
     split = counted_as_paper(split) if is_paper else split
     known = split.train_and_validation if protocol.refit or is_paper else split.train
     fitted = context.inside("refit").fit(clone(model), chosen.weigh(known))
     test = as_known(fitted, replace(split.test, histories=chosen.weigh(split.test.histories)))
-    evaluation = evaluate(fitted, test, at=protocol.at, seed=protocol.seed)
+    evaluation = protocol.evaluate(fitted, test)
     seconds = time.perf_counter() - started
-    result = replace(chosen, settings={}, ndcg=float("nan"), seconds=seconds, report="")
+    result = replace(chosen, settings={}, score=float("nan"), seconds=seconds, report="")
     return Outcome(fitted, evaluation, (result,), 0, seconds, test)
 
 

@@ -14,7 +14,9 @@ from loca.config.model_factory import describe_model
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency, Unit
 from loca.data.splits import HeldOut
-from loca.evaluation.evaluate import Scorer, measure
+from loca.evaluation.evaluate import Scorer, value_of_each
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
+from loca.evaluation.top_n import BLOCK_BYTES
 from loca.models.recommender import Recommender, get_params
 from loca.persistence.manifest import is_model
 from loca.persistence.model_io import read_recency
@@ -23,7 +25,7 @@ from loca.text_table import finite
 
 @dataclass(frozen=True)
 class Gain:
-    """Hold what a recency earns over none in mean NDCG@100 over the same users, and how sure that is.
+    """Hold what a recency earns over none in the mean validation score of the same users, and how sure that is.
 
     `low` and `high` bound the paired t interval at 1 − 0.05 / (number of candidates): whichever candidate is picked,
     a `low` above zero is by mere chance in one of twenty choices at most. A single user leaves it unbounded.
@@ -46,58 +48,64 @@ class RecencyChoice:
     recency : Recency or None
         The choice.
     tried : tuple of (Recency or None, float)
-        Every recency with its mean NDCG@100 on validation, none (None) first.
+        Every recency with its mean validation score, none (None) first.
     gain : Gain
         That of the chosen recency; where none was chosen, that of the best which could not be distinguished from none.
+    metric : str
+        What the scores are, such as `"ndcg@100"`.
     """
 
     recency: Recency | None
     tried: tuple[tuple[Recency | None, float], ...]
     gain: Gain
+    metric: str = str(DEFAULT_METRIC)
 
     @property
-    def ndcg(self) -> float:
-        """The mean NDCG@100 on validation under the chosen recency."""
+    def score(self) -> float:
+        """The mean validation score under the chosen recency."""
         return dict(self.tried)[self.recency]
 
     @property
-    def ndcg_without(self) -> float:
-        """The mean NDCG@100 on validation without recency."""
+    def score_without(self) -> float:
+        """The mean validation score without recency."""
         return dict(self.tried)[None]
 
     def __str__(self) -> str:
         if self.recency is None:
             rest = f"no other is surely better (the best of {len(self.tried) - 1}: {self.gain})"
-            return f"none; {self.ndcg:.4f} on validation, {rest}"
-        return f"{self.recency}; {self.ndcg:.4f} on validation, {self.ndcg_without:.4f} without, gain {self.gain}"
+            return f"none; {self.score:.4f} on validation, {rest}"
+        return f"{self.recency}; {self.score:.4f} on validation, {self.score_without:.4f} without, gain {self.gain}"
 
     def as_json(self) -> dict[str, Any]:
         """The choice as JSON values."""
         return {
             "recency": recency_json(self.recency),
-            "ndcg@100": self.ndcg,
-            "ndcg@100_without": self.ndcg_without,
+            "metric": self.metric,
+            "score": self.score,
+            "score_without": self.score_without,
             "gain": finite(asdict(self.gain)),
-            "tried": [{"recency": recency_json(one), "ndcg@100": ndcg} for one, ndcg in self.tried],
+            "tried": [{"recency": recency_json(one), "score": score} for one, score in self.tried],
         }
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> RecencyChoice:
         """The choice again that `as_json` has written; a bound that is null is not there."""
         mean, low, high = (written["gain"][name] for name in ("mean", "low", "high"))
-        tried = tuple(
-            (recency_from_json(one["recency"]), one["ndcg@100"]) for one in written["tried"]
-        )
+        tried = tuple((recency_from_json(one["recency"]), one["score"]) for one in written["tried"])
         gain = Gain(mean, -math.inf if low is None else low, math.inf if high is None else high)
-        return cls(recency_from_json(written["recency"]), tried, gain)
+        return cls(recency_from_json(written["recency"]), tried, gain, written["metric"])
 
 
 def choose_recency(
-    model: Scorer, validation: HeldOut, candidates: Sequence[Recency | None] | None = None
+    model: Scorer,
+    validation: HeldOut,
+    candidates: Sequence[Recency | None] | None = None,
+    *,
+    metric: Metric | str = DEFAULT_METRIC,
 ) -> RecencyChoice:
     """Choose the recency under which a fitted model is best on validation, if it is surely better than none.
 
-    Of the candidates whose gain over none has an interval above zero the one with the best mean NDCG@100 is chosen, the
+    Of the candidates whose gain over none has an interval above zero the one with the best mean is chosen, the
     first of equals; where there is none, no recency.
 
     Parameters
@@ -109,6 +117,8 @@ def choose_recency(
     candidates : sequence of (Recency or None) or None, default None
         What to try. None tries a usual set of half-lives, in positions and where the times allow it in time, and the
         recency that the model was trained for.
+    metric : Metric or str, default "ndcg@100"
+        What it is made by.
 
     Returns
     -------
@@ -123,7 +133,7 @@ def choose_recency(
     >>> found = loca.choose_recency(model, held_out, [loca.Recency(half_life=5), loca.Recency(half_life=20)])
     >>> len(found.tried)
     3
-    >>> found.ndcg >= found.ndcg_without
+    >>> found.score >= found.score_without
     True
     """
     from scipy import stats
@@ -132,29 +142,35 @@ def choose_recency(
         candidates = (*recency_candidates(validation.histories), start_recency(model))
     rivals = [one for one in dict.fromkeys(candidates) if one is not None]
 
-    def ndcgs(recency: Recency | None) -> npt.NDArray[np.float64]:
+    measured = Metric.of(metric)
+    users = np.flatnonzero(validation.target_counts)
+
+    def values_under(recency: Recency | None) -> npt.NDArray[np.float64]:
         weighed = validation.with_recency(recency)
         matrix = weighed.history_matrix
-        measured = measure(
-            lambda users: model.score(matrix[users]), weighed, at=(100,), what="choosing recency"
+        return value_of_each(
+            lambda places: model.score(matrix[users[places]]),
+            weighed,
+            users,
+            measured,
+            block_bytes=BLOCK_BYTES,
         )
-        return np.asarray(measured.values["ndcg@100"], dtype=np.float64)
 
-    reference, chosen, best = ndcgs(None), None, Gain(0.0, 0.0, 0.0)
+    reference, chosen, best = values_under(None), None, Gain(0.0, 0.0, 0.0)
     tried: list[tuple[Recency | None, float]] = [(None, float(reference.mean()))]
     for recency in rivals:
-        values = ndcgs(recency)
+        values = values_under(recency)
         tried.append((recency, float(values.mean())))
-        differences, users, reach = values - reference, len(values), math.inf
-        if users > 1:
-            error = float(differences.std(ddof=1)) / math.sqrt(users)
-            reach = float(stats.t.ppf(1 - 0.05 / len(rivals) / 2, users - 1)) * error
+        differences, count, reach = values - reference, len(values), math.inf
+        if count > 1:
+            error = float(differences.std(ddof=1)) / math.sqrt(count)
+            reach = float(stats.t.ppf(1 - 0.05 / len(rivals) / 2, count - 1)) * error
         mean = float(differences.mean())
         gain = Gain(mean, mean - reach, mean + reach)
         # A sure gain stands above any that is not, however large that looks.
         if len(tried) == 2 or (gain.low > 0, gain.mean) > (best.low > 0, best.mean):
             chosen, best = (recency if gain.low > 0 else None), gain
-    return RecencyChoice(chosen, tuple(tried), best)
+    return RecencyChoice(chosen, tuple(tried), best, str(measured))
 
 
 def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:

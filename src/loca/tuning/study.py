@@ -30,6 +30,7 @@ from loca.config.settings import check_unwritable, settings_of
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, check_counts
+from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import locked
 from loca.persistence.checkpoint import FINGERPRINT_KEY, first_difference
@@ -58,7 +59,7 @@ Report = Callable[[str, float, str], None]
 
 @dataclass(frozen=True, eq=False)
 class Tuner:
-    """Finds the point of `space` around `template` whose model, fitted on `train`, is best on `validation` by NDCG@100.
+    """Finds the point of `space` around `template` whose model, fitted on `train`, is best on `validation`.
 
     The template itself is the first trial, so that tuning never loses to it. A trial that learns by epochs and is
     clearly worse than others is pruned; at the end of `budget.seconds` it ends with what it has reached, while a model
@@ -76,6 +77,7 @@ class Tuner:
     seed: int = 0
     processes: int = 1
     start_worker: Callable[..., Any] | None = None
+    metric: Metric = DEFAULT_METRIC
 
     @property
     def is_spread(self) -> bool:
@@ -203,16 +205,21 @@ class Tuner:
         started = time.monotonic()
         watcher = _Watcher(trial, started + seconds)
         context = FitContext(on_validation=watcher, cache=cache)
-        state, ndcg, reason = TrialState.FAIL, math.nan, ""
+        state, score, reason = TrialState.FAIL, math.nan, ""
         try:
             model = self._model_of(trial)
             with muted_remarks():
                 found = select(
-                    [model], self.train, self.validation, recency=self.recency, context=context
+                    [model],
+                    self.train,
+                    self.validation,
+                    recency=self.recency,
+                    metric=self.metric,
+                    context=context,
                 )
-            ndcg, late = found.tried[0].ndcg, time.monotonic() - watcher.ends
+            score, late = found.tried[0].score, time.monotonic() - watcher.ends
             reason = f"it ended {late:.1f} s after the time was over" if late > 0 else ""
-            reason = reason if math.isfinite(ndcg) else f"NDCG@100 on validation is {ndcg}"
+            reason = reason if math.isfinite(score) else f"the validation score is {score}"
         except optuna.TrialPruned:
             state, reason = TrialState.PRUNED, f"others were better at step {watcher.step}"
         except _OutOfTime:
@@ -221,18 +228,18 @@ class Tuner:
                 if watcher.step
                 else "before the model had learned anything"
             )
-            ndcg, reason = watcher.best, f"the time was over {where}"
+            score, reason = watcher.best, f"the time was over {where}"
         except _TROUBLE as error:
             torch.cuda.empty_cache()
             reason = " ".join(str(error).split())[:300] or type(error).__name__
-        state = TrialState.COMPLETE if math.isfinite(ndcg) else state
+        state = TrialState.COMPLETE if math.isfinite(score) else state
         took = time.monotonic() - started
         trial.set_user_attr(_SECONDS, took)
         trial.set_user_attr(_REASON, reason)
-        study.tell(trial, ndcg if state == TrialState.COMPLETE else None, state=state)
+        study.tell(trial, score if state == TrialState.COMPLETE else None, state=state)
         best = _best(study.get_trials(deepcopy=False))
         reached = "no score yet" if best is None else f"best {best.value:.4f}"
-        outcome = {"COMPLETE": f"{ndcg:.4f}", "PRUNED": "pruned", "FAIL": "failed"}[state.name]
+        outcome = {"COMPLETE": f"{score:.4f}", "PRUNED": "pruned", "FAIL": "failed"}[state.name]
         outcome += f" ({reason})" if reason else ""
         line = f"{self.name}: trial {trial.number}: {outcome}, {took:.1f} s; {reached}"
         return line, float(state != TrialState.FAIL) if self.budget.trials else took, reached
@@ -296,7 +303,7 @@ class Tuner:
 
         return {
             "loca": loca.__version__,
-            "objective": "NDCG@100 on validation",
+            "objective": f"{Metric.label_of(self.metric.described)} on validation",
             "model": self.name,
             **{
                 f"{self.name}.{key}": value
@@ -339,9 +346,9 @@ class Tuner:
         )
         effort = finished, pruned, len(failed), _seconds(trials)
         shares = {parameter: float(share) for parameter, share in importances.items()}
-        return Tuning(
-            self.name, model, settings, best.value, *effort, before[0] if before else None, shares
-        )
+        as_given = before[0] if before else None
+        metric = str(self.metric)
+        return Tuning(self.name, model, settings, best.value, *effort, as_given, shares, metric)
 
 
 def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int, name: str) -> None:

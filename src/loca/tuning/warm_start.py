@@ -16,6 +16,7 @@ from loca.config.model_factory import dealt_control, describe_model, local_besid
 from loca.config.options import check_value, parameters_of
 from loca.config.settings import Choice, Table, flat_settings
 from loca.errors import ConfigError
+from loca.evaluation.metrics import DEFAULT_METRIC
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import is_model
 from loca.registry import KERNEL_PARAMS, MIXTURE_PARAMS, SpaceName, is_tuned, space_of
@@ -118,7 +119,7 @@ class Tuning:
     """What tuning one model came to: the best settings, what they reach on validation, and what it took.
 
     `best` is unfitted; `settings` are those that set it apart from the catalogue's model, and all that were tried, as
-    a TOML file holds them. `seconds` are those of all trials of the study, in earlier runs too. `ndcg_before` is what
+    a TOML file holds them. `seconds` are those of all trials of the study, in earlier runs too. `score_before` is what
     the model reached as it was given, None where that trial failed; `importances` are the shares of the parameters in
     the differences between trials.
     """
@@ -126,13 +127,14 @@ class Tuning:
     name: str
     best: Recommender
     settings: Table
-    ndcg: float
+    score: float
     finished: int
     pruned: int
     failed: int
     seconds: float
-    ndcg_before: float | None = None
+    score_before: float | None = None
     importances: Mapping[str, float] = field(default_factory=dict)
+    metric: str = str(DEFAULT_METRIC)
 
 
 def shared_fits_of(path: Path) -> Path:
