@@ -204,7 +204,7 @@ def test_frames_hold_the_values_of_every_user_and_of_every_model(
         comparison.of("EASE").evaluation.intervals(),
     )
     assert table.select("mean", "low", "high").row(0) == (mean["ndcg@10"], *bounds["ndcg@10"])
-    assert comparison.to_pandas().shape == (20, 8)
+    assert comparison.to_pandas().shape == (24, 8)
 
 
 @given(st.text())
