@@ -517,3 +517,18 @@ def test_a_mistake_is_told_with_what_to_write(
 ) -> None:
     with told(), pytest.raises(loca.LocaError, match=message):
         call(loca.EASE().fit(films))
+
+
+def test_what_validation_would_have_chosen_is_told(films: loca.Interactions) -> None:
+    rest, held_out, _ = loca.hold_last(films, 1)
+    for model in (
+        loca.Loca(base=loca.EASE(), anchors=2, communities="kernel"),
+        loca.Blend(parts=[loca.EASE(), loca.Popularity()]),
+    ):
+        with told() as kinds:
+            loca.clone(model).fit(films)
+        assert kinds == ["no-validation"]
+        with told() as kinds:
+            fitted = loca.clone(model).fit(rest, validation=held_out)
+            fitted.with_selected_params().fit(films)
+        assert kinds == []

@@ -219,6 +219,9 @@ class Blend(Recommender):
         """Find the columns of fitted models on validation, or judge those given, and store the models in one."""
         given = None if self.columns is None else _shares(self.columns)
         self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
+        if validation is None and given is None and len(models) > 1:
+            text = "Blend: without validation all parts weigh the same; give validation="
+            remark("no-validation", text)
         if validation is not None:
             tried = [(number, power) for number, power, _ in given or ()] or [
                 (number, power)

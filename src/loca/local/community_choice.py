@@ -39,6 +39,10 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
     that are solved must be better than the global model alone by more than chance.
     """
     if data.validation is None:
+        text = (
+            "Loca: the kind of communities is chosen on validation; without it mixtures are taken"
+        )
+        remark("no-validation", text)
         plain = clone(model, communities="mixture")
         plain.global_ = model.global_
         plain.fit_local(data)

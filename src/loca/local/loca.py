@@ -357,6 +357,12 @@ class Loca(ManyModels):
         )
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
+            if self.alpha == "validation":
+                remark(
+                    "no-validation",
+                    "Loca: without validation the global model has no share in the answers; "
+                    "give validation=, or say alpha=0.3",
+                )
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
         else:
             known = self.embed(data.validation.history_matrix)
