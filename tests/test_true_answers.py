@@ -532,3 +532,9 @@ def test_what_validation_would_have_chosen_is_told(films: loca.Interactions) -> 
             fitted = loca.clone(model).fit(rest, validation=held_out)
             fitted.with_selected_params().fit(films)
         assert kinds == []
+
+
+def test_fewer_communities_than_by_default_are_told(films: loca.Interactions) -> None:
+    with told() as kinds:
+        loca.Loca(base=loca.EASE(), communities="kernel", alpha=0.5).fit(films)
+    assert kinds == ["communities"]

@@ -286,7 +286,11 @@ class Loca(ManyModels):
 
     def _fit(self, data: TrainingData) -> None:
         """Follow the paper's algorithm: find communities, train a local model for each, learn how to combine them."""
-        self._anchor_count(int((np.diff(data.matrix.indptr) > 0).sum()))
+        users = int((np.diff(data.matrix.indptr) > 0).sum())
+        allowed = self._anchor_count(users)
+        if allowed < self.anchors:
+            text = f"{users:,} users with a history allow {allowed} communities, not {self.anchors}"
+            remark("communities", f"Loca: {text}")
         # The global model, which answers for whom no community does.
         unfitted = self.base if self.global_model is None else self.global_model
         self.global_ = data.fit_part("global model", clone(unfitted))
