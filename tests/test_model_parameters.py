@@ -107,11 +107,11 @@ def test_every_model_takes_its_own_parameters_again(name: str) -> None:
 
 
 def test_a_copy_of_a_fitted_model_is_unfitted(planted_split: Split) -> None:
-    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3).fit(planted_split.train)
+    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, alpha=0.5).fit(planted_split.train)
     copy = sklearn.base.clone(model)
     assert model.is_fitted
     assert not copy.is_fitted
-    assert repr(copy) == repr(model) == "Loca(base=EASE(l2=20.0), anchors=3)"
+    assert repr(copy) == repr(model) == "Loca(base=EASE(l2=20.0), anchors=3, alpha=0.5)"
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_a_changed_model_fits_as_one_made_so(planted_split: Split) -> None:
 def test_a_refused_change_leaves_the_model_as_it_was(
     changed: dict[str, Any], line: str, planted_split: Split
 ) -> None:
-    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3).fit(planted_split.train)
+    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, alpha=0.5).fit(planted_split.train)
     with pytest.raises(ConfigError, match=line):
         model.set_params(**changed)
-    assert repr(model) == "Loca(base=EASE(l2=20.0), anchors=3)"
+    assert repr(model) == "Loca(base=EASE(l2=20.0), anchors=3, alpha=0.5)"
     assert model.is_fitted
 
 
