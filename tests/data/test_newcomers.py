@@ -146,7 +146,7 @@ def test_ids_that_differ_by_case_alone_are_told():
     frame = pl.DataFrame({"user": ["Ann", "ann", "bob"], "item": [1, 2, 3]})
     assert told(frame) == [
         "the frame: 2 of the 3 user ids differ from another one only by upper and lower case, "
-        "such as 'Ann' and 'ann'; if they mean the same, write them alike"
+        "by signs that cannot be seen or by '.0', such as 'Ann' and 'ann'; if they mean the same, write them alike"
     ]
     users = [f"user {n}" for n in range(300)]
     rare = pl.DataFrame({"user": [*users, "USER 7"], "item": range(301)})
@@ -458,3 +458,24 @@ def test_describe_tells_what_its_figures_do_not_say(tmp_path, capsys):
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert [note["kind"] for note in notes] == ["columns-guessed", "missing-ids"]
     assert "say user=…, item=… if they are others" in notes[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("7", "7.0"), ("caf\u00e9", "cafe\u0301"), ("i2", "i2\u200b"), ("a b", "a  b"), ("I7", "i7")],
+)
+def test_ids_that_look_the_same_are_told(pair: tuple[str, str]) -> None:
+    with pytest.warns(loca.LocaWarning, match="differ from another one only by") as caught:
+        loca.read_interactions(pl.DataFrame({"user": ["x", "y"], "item": list(pair)}))
+    assert [one.message.kind for one in caught] == ["ids-alike"]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [["5.90123E+12", "5.90124E+12"], [float(2**53), float(2**53 + 2)]],
+    ids=["text", "numbers"],
+)
+def test_ids_that_have_lost_digits_are_told(ids: list[object]) -> None:
+    with pytest.warns(loca.LocaWarning) as caught:
+        loca.read_interactions(pl.DataFrame({"user": ids, "item": ["a", "b"]}))
+    assert [one.message.kind for one in caught] == ["ids-rounded"]

@@ -53,6 +53,12 @@ _SHOWN_KINDS = 6
 _LIKE_IDS = 1_000
 # Later ratings that are so many times the highest of a fit are on another scale.
 _ANOTHER_SCALE = 1.5
+# From here on fractions of 64 bits do not tell whole numbers apart.
+_LAST_EXACT_FLOAT = 2.0**53
+# What a spreadsheet makes of a long number; where most ids look so, they are that.
+_ROUNDED_ID = r"^[0-9][.,][0-9]+[eE]\+[0-9]+$"
+_MOST_IDS = 0.5
+_UNSEEN = "[\u200b\u200c\u200d\u2060\ufeff\u00ad]"
 # What programs and people write in place of an id that they do not have.
 _STAND_FOR_NOTHING = ("NULL", "null", "nan", "NaN", "None", "N/A", "NA", "n/a", "-", "?")
 # The share of ids alike but for upper and lower case from which on it is more than chance.
@@ -619,10 +625,13 @@ def _with_range(schema: Schema, read: TableRead) -> Schema:
 
 
 def _about_ids(table: pl.DataFrame, found: Interactions, name: str) -> tuple[Remark, ...]:
-    """Return what is odd about ids of text: those that stand for nothing, and those that differ by case alone."""
+    """Return what is odd about ids: some stand for nothing, look alike, or have lost digits."""
     remarks = []
     for role, ids in (("user", found.users), ("item", found.items)):
         if ids.values.dtype != object:
+            if ids.values.dtype.kind == "f" and (np.abs(ids.values) >= _LAST_EXACT_FLOAT).any():
+                text = f"{name}: {role} ids are fractions from 2^53 on, which have lost digits"
+                remarks.append(Remark("ids-rounded", f"{text}; read them as text or whole numbers"))
             continue
         distinct = pl.Series(ids.values.tolist(), dtype=pl.String)
         empty = distinct.filter(distinct.is_in(_STAND_FOR_NOTHING)).to_list()
@@ -632,17 +641,29 @@ def _about_ids(table: pl.DataFrame, found: Interactions, name: str) -> tuple[Rem
             text = f"{name}: {many(rows, 'row')} {has} {' or '.join(map(repr, empty))} as {role} id"
             advice = "if that stands for a missing id, leave these rows out"
             remarks.append(Remark("missing-ids", f"{text}; {advice}"))
-        lower = distinct.str.to_lowercase()
-        is_alike = lower.is_duplicated()
+        is_rounded = distinct.str.contains(_ROUNDED_ID)
+        if is_rounded.sum() > _MOST_IDS * len(distinct):
+            text = f"{name}: {role} ids such as {distinct.filter(is_rounded)[0]!r} were rounded"
+            remarks.append(Remark("ids-rounded", f"{text}; export them as text"))
+        plain = _plain_ids(distinct)
+        is_alike = plain.is_duplicated()
         alike = distinct.filter(is_alike)
         if len(alike) and len(alike) >= _LEAST_ALIKE_IDS * len(distinct):
-            pair = distinct.filter(lower == lower.filter(is_alike)[0])
+            pair = distinct.filter(plain == plain.filter(is_alike)[0])
             text = (
                 f"{name}: {len(alike):,} of the {len(distinct):,} {role} ids differ from another one "
-                f"only by upper and lower case, such as {pair[0]!r} and {pair[-1]!r}"
+                "only by upper and lower case, by signs that cannot be seen or by '.0', "
+                f"such as {pair[0]!a} and {pair[-1]!a}"
             )
             remarks.append(Remark("ids-alike", f"{text}; if they mean the same, write them alike"))
     return tuple(remarks)
+
+
+def _plain_ids(ids: pl.Series) -> pl.Series:
+    """Return ids without what a person does not see, or takes for the same: case, spaces, '.0'."""
+    plain = ids.str.normalize("NFKC").str.to_lowercase()
+    plain = plain.str.replace_all(_UNSEEN, "").str.replace_all(r"\s+", " ")
+    return plain.str.replace(r"^([0-9]+)\.0+$", "$1")
 
 
 def _is_published(source: Source) -> bool:
