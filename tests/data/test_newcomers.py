@@ -479,3 +479,13 @@ def test_ids_that_have_lost_digits_are_told(ids: list[object]) -> None:
     with pytest.warns(loca.LocaWarning) as caught:
         loca.read_interactions(pl.DataFrame({"user": ids, "item": ["a", "b"]}))
     assert [one.message.kind for one in caught] == ["ids-rounded"]
+
+
+def test_times_of_which_some_name_a_zone_are_told() -> None:
+    times = ["2024-01-01 10:00:00", "2024-01-01 11:00:00+09:00"]
+    frame = pl.DataFrame({"user": ["a", "a"], "item": ["x", "y"], "time": times})
+    with pytest.warns(loca.LocaWarning, match="some times name a time zone and others do not"):
+        data = loca.read_interactions(frame)
+    assert data.items.ids(data.items_of(0)) == ["y", "x"]
+    for alike in (["2024-01-01 10:00", "2024-01-02"], ["2024-01-01 10:00Z", "2024-01-01 11:00Z"]):
+        assert told(frame.with_columns(time=pl.Series(alike))) == []

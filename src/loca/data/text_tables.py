@@ -20,6 +20,7 @@ from loca.data.archives import HEAD_BYTES, Source
 from loca.data.id_map import Column
 from loca.data.times import find_unit
 from loca.errors import DataError, did_you_mean
+from loca.remarks import remark
 
 ROLES = ("user", "item", "rating", "time")
 # Usual names of each role, without case and marks; the first that is found is taken.
@@ -653,9 +654,10 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         if whole.null_count() == 0:
             return whole
         numbers = _finite(_truth_as_numbers(values) if role == "rating" else values)
-        return (
-            _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
-        )
+        if role != "time" or numbers.null_count() < len(values):
+            return numbers
+        _remark_zones(values)
+        return _instants(values)
     if role == "time" and kind in (pl.Date, pl.Datetime):
         return values.cast(pl.Datetime("us"))  # in UTC
     if kind.is_integer():
@@ -735,6 +737,15 @@ def ids_from_text(text: pl.Series) -> pl.Series:
     text = text.str.strip_chars()
     numbers = text.cast(pl.Int64, strict=False)
     return numbers if numbers.cast(pl.String).equals(text) else text
+
+
+def _remark_zones(times: pl.Series) -> None:
+    """Tell where some times name a zone and others do not."""
+    names_zone = times.str.contains(r"[0-9] ?(Z|UTC|[+-][0-9]{2}:?[0-9]{0,2})\s*$")
+    is_clock = times.str.contains(":", literal=True)
+    if (names_zone & is_clock).any() and (~names_zone & is_clock).any():
+        text = "some times name a time zone and others do not; these are taken for UTC"
+        remark("times-unknown", text)
 
 
 def _instants(text: pl.Series) -> pl.Series:
