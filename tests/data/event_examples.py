@@ -1,10 +1,13 @@
 """Small interactions for tests: by hand, and drawn by hypothesis."""
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.data.readers import read_interactions
+from loca.errors import LocaError
 
 
 def interactions_of(histories, times=None, n_items=None):
@@ -47,3 +50,20 @@ def any_interactions(draw, timed=True, smallest=0):
             for one in histories
         ]
     return interactions_of(histories, times, n_items=7)
+
+
+def table(tmp_path, text, name="ratings.csv"):
+    """The path of a file with that text, or those bytes."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(source, kind=LocaError, **options):
+    """The one line with which a source is refused."""
+    with pytest.raises(kind) as caught:
+        read_interactions(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message

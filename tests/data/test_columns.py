@@ -3,11 +3,13 @@
 import gzip
 import json
 from datetime import datetime, time
+from functools import partial
 
 import pandas as pd
 import polars as pl
 import pytest
-from event_examples import histories_of
+from event_examples import histories_of, table
+from event_examples import refusal as refused
 
 import loca
 from loca.cli.main import main
@@ -20,18 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::loca.LocaWarning")
 NOON = 12 * 3_600
 
 
-def table(tmp_path, text, name="ratings.csv"):
-    path = tmp_path / name
-    path.write_text(text)
-    return path
-
-
-def refusal(source, **options):
-    with pytest.raises(DataError) as caught:
-        read_interactions(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+refusal = partial(refused, kind=DataError)
 
 
 def unsure(first_line):

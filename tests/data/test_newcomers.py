@@ -6,33 +6,18 @@ from datetime import datetime
 import pandas as pd
 import polars as pl
 import pytest
-from event_examples import histories_of
+from event_examples import histories_of, refusal, table
 
 import loca
 from loca.cli.main import main
 from loca.data.datasets import LAYOUTS
 from loca.data.readers import read_interactions
 from loca.data.schema import Schema
-from loca.errors import ConfigError, LocaError
+from loca.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::loca.LocaWarning")
 
 NEW_YEAR = 1_388_534_400
-
-
-def table(tmp_path, text, name="ratings.csv"):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def refusal(source, **options):
-    with pytest.raises(LocaError) as caught:
-        read_interactions(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def told(source, kind=None, **options):

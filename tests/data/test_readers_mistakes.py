@@ -4,24 +4,11 @@ import gzip
 import zipfile
 
 import pytest
+from event_examples import refusal, table
 
 from loca.data.archives import Source
 from loca.data.readers import read_file, read_interactions, read_preset
-from loca.errors import DataError, LocaError
-
-
-def refusal(source, **options):
-    with pytest.raises(LocaError) as caught:
-        read_interactions(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def table(tmp_path, text, name="ratings.csv"):
-    path = tmp_path / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
+from loca.errors import DataError
 
 
 def test_a_missing_file_is_named_with_a_close_one(tmp_path):

@@ -320,6 +320,7 @@ def update(
       loca update films.loca new.csv --time-column when --out films-today.loca
     """
     from loca.config.options import read_data
+    from loca.data.readers import tell_about
     from loca.persistence.atomic_write import MANIFEST, read_plain
     from loca.registry import load
 
@@ -334,7 +335,7 @@ def update(
             f"{folder}: holds no training data to add to; fit a model on a file of interactions"
         )
     how.check_later(known.schema)
-    new = options.noted(read_data(source, how, like=known.schema))
+    new = tell_about(*read_data(source, how, like=known.schema))
     entering = known.entering(new, new_items=model.takes_new_items)
     model.update(new, epochs=epochs)
     if out == folder and read_plain(folder / MANIFEST) != manifest:

@@ -30,7 +30,7 @@ from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import Recommender
 from loca.progress import set_progress
 from loca.registry import MODELS, RECORDS
-from loca.remarks import collect_remarks, joined_remarks, tell_remarks, told_remarks
+from loca.remarks import collect_remarks, told_remarks
 from loca.text_table import TextTable, finite, printable, printable_json
 
 if TYPE_CHECKING:
@@ -414,7 +414,9 @@ class Request(Generic[Own]):
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        interactions = noted(self.read_described())
+        from loca.data.readers import tell_about  # with polars, which checking does without
+
+        interactions = tell_about(*self.read_described())
         return (
             interactions
             if isinstance(self.recency, str)
@@ -444,22 +446,14 @@ def read_part(
     The minima, which are for what models learn from, and titles are left out. Of targets nobody needs
     the weights.
     """
+    from loca.data.readers import tell_about
+
     if data.preset is not None:
         raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
     free = replace(
         data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None
     )
-    return noted(config.read_data(path, free, like=like, are_targets=are_targets))
-
-
-def noted(found: tuple[Interactions, TableRead | None]) -> Interactions:
-    """Return the interactions; what a person would want to know before they are used is told."""
-    interactions, table = found
-    if table is None:
-        return interactions
-    remarks = table.remarks(interactions.schema)
-    tell_remarks(remarks)
-    return replace(interactions, remarks=joined_remarks(interactions.remarks, tuple(remarks)))
+    return tell_about(*config.read_data(path, free, like=like, are_targets=are_targets))
 
 
 def check_request(

@@ -28,7 +28,6 @@ from loca.data.synthetic import PlantedData
 from loca.data.times import SourceUnit, check_unit
 from loca.data.weighting import Weighting
 from loca.errors import ConfigError, did_you_mean
-from loca.remarks import collect_remarks
 
 if TYPE_CHECKING:
     from loca.data.readers import ReadRequest, TableRead
@@ -248,9 +247,7 @@ def read_data(
         request = replace(options.read_request(), are_targets=are_targets)
         if like is not None:
             request = request.like(like)
-        with collect_remarks() as collected:
-            interactions, table = read_table(source, request)
-        interactions = replace(interactions, remarks=collected.remarks)
+        interactions, table = read_table(source, request)
     return interactions if options.titles is None else interactions.with_titles(
         options.titles
     ), table

@@ -230,16 +230,12 @@ class IdMap:
         return IdMap(values, self.what, labels), rows
 
     def without_zeros(self, ids: Iterable[Id]) -> dict[str, str]:
-        """Return the ids that are not known, but are for their leading zeros, with the known ones."""
-        if self.values.dtype.kind != "O":
+        """Return those of some unknown ids that are known but for their leading zeros, with the known ones."""
+        digits = [one for one in map(str, ids) if one.isdigit()]
+        if self.values.dtype.kind != "O" or not digits:
             return {}
         bare = {str(one).lstrip("0"): str(one) for one in self.values.tolist()}
-        found = {}
-        for one in map(str, ids):
-            known = bare.get(one.lstrip("0"))
-            if known is not None and one.isdigit() and one not in self:
-                found[one] = known
-        return found
+        return {one: bare[one.lstrip("0")] for one in digits if one.lstrip("0") in bare}
 
     def _refuse_titles(self, added: list[Id]) -> None:
         """Refuse new ids that are titles of known items: whoever gave them meant those."""

@@ -459,8 +459,9 @@ class Interactions(Tabular):
         adds = self.weighting is None or self.weighting.repeats in (None, "add")
         if self.weights is None or self.times is None or not adds:
             return
-        order = np.lexsort((self.times, self.pairs()))
-        pairs, times = self.pairs()[order], self.times[order]
+        pairs = self.pairs()
+        order = np.lexsort((self.times, pairs))
+        pairs, times = pairs[order], self.times[order]
         count = int(((pairs[1:] == pairs[:-1]) & (times[1:] == times[:-1])).sum())
         if count:
             text = "repeat the user, item and time of another one, and their weights are added"

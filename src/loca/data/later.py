@@ -65,7 +65,8 @@ def check_ids(later: Interactions, known: Interactions, name: str) -> None:
     These are rows with users and items exchanged, and ids that have lost their leading zeros.
     """
     users, items = later.users.values.tolist(), later.items.values.tolist()
-    straight = _share_in(users, known.users) + _share_in(items, known.items)
+    new_users, new_items = _unknown(users, known.users), _unknown(items, known.items)
+    straight = 2 - len(new_users) / max(len(users), 1) - len(new_items) / max(len(items), 1)
     # Two shares: where most ids are known as they stand, no exchange can explain them better.
     crossed = 0.0
     if straight < 1:
@@ -75,15 +76,18 @@ def check_ids(later: Interactions, known: Interactions, name: str) -> None:
         raise DataError(
             f"{name}: {found}, and hardly any is a known user; exchange the two columns"
         )
-    for ids, values in ((known.users, users), (known.items, items)):
-        alike = ids.without_zeros(values)
-        unknown = [one for one in values if one not in ids]
+    for ids, unknown in ((known.users, new_users), (known.items, new_items)):
+        alike = ids.without_zeros(unknown)
         if alike and len(alike) >= _MANY_ALIKE * len(unknown):
             new, old = next(iter(alike.items()))
             raise DataError(
                 f"{name}: {len(alike):,} unknown {ids.what} ids are known ones but for leading zeros, such "
                 f"as {new!r} and {old!r}; read these ids as text"
             )
+
+
+def _unknown(values: list[Any], ids: IdMap) -> list[Any]:
+    return [one for one in values if one not in ids]
 
 
 def _share_in(values: list[Any], ids: IdMap) -> float:

@@ -30,7 +30,7 @@ from loca.data.schema import Schema, no_ratings
 from loca.data.times import SourceUnit, as_seconds, unit_of_column
 from loca.data.weighting import Weighting
 from loca.errors import ConfigError, DataError, NothingLeftError, check_arguments, did_you_mean
-from loca.remarks import Remark, collect_remarks, remark, tell_remarks
+from loca.remarks import Remark, collect_remarks, joined_remarks, remark, tell_remarks
 from loca.text_table import many
 
 PARQUET_MARK = b"PAR1"
@@ -200,11 +200,14 @@ def read_interactions(
 
 def read_with_remarks(source: Any, request: ReadRequest) -> Interactions:
     """Return the interactions of a source; what is worth knowing is told, and stands with them."""
-    with collect_remarks() as collected:
-        interactions, table = read_table(source, request)
-        if table is not None:
-            tell_remarks(table.remarks(interactions.schema))
-    return replace(interactions, remarks=collected.remarks)
+    return tell_about(*read_table(source, request))
+
+
+def tell_about(interactions: Interactions, table: TableRead | None) -> Interactions:
+    """Tell what is worth knowing of a table before it is used, and keep it with its interactions."""
+    remarks = () if table is None else tuple(table.remarks(interactions.schema))
+    tell_remarks(remarks)
+    return replace(interactions, remarks=joined_remarks(interactions.remarks, remarks))
 
 
 def _given_columns(**columns: Column | None) -> dict[str, Column]:
@@ -536,6 +539,12 @@ class TableRead:
 
 def read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRead | None]:
     """Return the interactions of a source, and what was read of it: None of a matrix."""
+    with collect_remarks() as collected:
+        interactions, read = _read_table(source, request)
+    return replace(interactions, remarks=collected.remarks), read
+
+
+def _read_table(source: Any, request: ReadRequest) -> tuple[Interactions, TableRead | None]:
     schema = request.schema
     plan = None if request.layout is None else find_layout(request.layout)
     if plan is not None and not isinstance(source, str | Path):
