@@ -22,7 +22,7 @@ import numpy as np
 
 import loca
 from loca.registry import MODELS
-from loca.reproduction.benchmark import StudiedData, open_data
+from loca.paper.benchmark import StudiedData, open_data
 from loca.tuning.recency_selection import start_recency
 
 # NextEASE as in results/settings/amusic.toml.

@@ -36,7 +36,7 @@ ROOMS = [
     "config",
     "tuning",
     "experiments",
-    "reproduction",
+    "paper",
     "serving",
     "cluster",
     "cli",

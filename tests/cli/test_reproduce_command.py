@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loca.cli.main import main
-from loca.reproduction import runner as reproducing
+from loca.paper import runner as reproducing
 
 SMALL = ["--local-models", "2", "--sweep-models", "2", "--seeds", "1", "--quiet"]
 

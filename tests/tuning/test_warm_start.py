@@ -19,7 +19,7 @@ from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, clone, get_params
 from loca.registry import MODELS, RECORDS, SpaceName, space_of
-from loca.reproduction.benchmark import ALL_NAMES
+from loca.paper.benchmark import ALL_NAMES
 from loca.search_space import Among, Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol
 from loca.tuning.warm_start import TuningPlan, plan_from_settings, plan_tuning

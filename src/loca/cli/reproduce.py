@@ -115,7 +115,7 @@ def reproduce_paper(
     what they can.
     """
     from loca.experiments.report import check_file
-    from loca.reproduction.benchmark import (
+    from loca.paper.benchmark import (
         ALL_NAMES,
         Benchmark,
         open_data,
@@ -124,7 +124,7 @@ def reproduce_paper(
         tune_models,
         tuned_before,
     )
-    from loca.reproduction.runner import (
+    from loca.paper.runner import (
         PAGE,
         TUNED,
         WITHOUT_COMMUNITIES,

@@ -25,9 +25,9 @@ from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.manifest import fingerprint, stored_params
 from loca.registry import KERNEL_PARAMS, MODELS, names_of
-from loca.reproduction.charts import Chart
-from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
-from loca.reproduction.seed_means import METRICS, SeedMeans, as_values, labelled
+from loca.paper.charts import Chart
+from loca.paper.report import Finding, Records, ReportItem, ReportTable, Value
+from loca.paper.seed_means import METRICS, SeedMeans, as_values, labelled
 from loca.search_space import Budget
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
 from loca.tuning.warm_start import plan_from_settings

@@ -16,8 +16,8 @@ from browser import CHROMIUM, browse, measured
 from examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_headlines
 
 from loca.errors import DataError
-from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.report import (
+from loca.paper.charts import Chart, Curve
+from loca.paper.report import (
     BASE,
     BEST,
     ENSEMBLE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loca.data.datasets import PRINTED
-from loca.reproduction.benchmark import ALL_NAMES
-from loca.reproduction.published import printed_accuracy, printed_seconds, printed_selection
-from loca.reproduction.seed_means import METRICS
+from loca.paper.benchmark import ALL_NAMES
+from loca.paper.published import printed_accuracy, printed_seconds, printed_selection
+from loca.paper.seed_means import METRICS
 
 IN_TABLE_2 = {
     *("wmf", "slim", "cdae", "mult-vae", "ease", "rec-vae", "llorma", "sglsvd", "loca-vae", "loca-ease"),

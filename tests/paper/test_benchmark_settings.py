@@ -15,8 +15,8 @@ from loca.experiments.comparison import Comparison
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
-from loca.reproduction import benchmark as benchmark_file
-from loca.reproduction.benchmark import (
+from loca.paper import benchmark as benchmark_file
+from loca.paper.benchmark import (
     ALL_NAMES,
     SMALL,
     Benchmark,

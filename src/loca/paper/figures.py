@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from loca.communities.geometry import Quantile
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import (
+from loca.paper.benchmark import (
     MIXTURES,
     Benchmark,
     PaperItem,
@@ -21,9 +21,9 @@ from loca.reproduction.benchmark import (
     Runs,
     of_size,
 )
-from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.report import Finding, ReportTable, Value
-from loca.reproduction.seed_means import (
+from loca.paper.charts import Chart, Curve
+from loca.paper.report import Finding, ReportTable, Value
+from loca.paper.seed_means import (
     MAIN,
     SeedMeans,
     claimed_gain,

@@ -22,11 +22,11 @@ from loca.local.training import EngineName
 from loca.models.recommender import clone
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.registry import KINDS
-from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Part, Results, Runs
-from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.published import printed_seconds, printed_selection
-from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
-from loca.reproduction.seed_means import claimed_gain, level
+from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Part, Results, Runs
+from loca.paper.charts import Chart, Curve
+from loca.paper.published import printed_seconds, printed_selection
+from loca.paper.report import Finding, Records, ReportItem, ReportTable, Value
+from loca.paper.seed_means import claimed_gain, level
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 

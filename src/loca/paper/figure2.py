@@ -18,10 +18,10 @@ from loca.local.local_models import LocalModels, LocalTask, Validator
 from loca.local.training import Engine, copies_of, train_locals
 from loca.models.recommender import TrainingData
 from loca.random_streams import stream
-from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Part, Results
-from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.report import Finding, Records, ReportTable, Value
-from loca.reproduction.seed_means import (
+from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Part, Results
+from loca.paper.charts import Chart, Curve
+from loca.paper.report import Finding, Records, ReportTable, Value
+from loca.paper.seed_means import (
     MAIN,
     Floats,
     interval_of,

@@ -13,8 +13,8 @@ from examples import BARS, LINES
 from matplotlib.colors import to_hex
 
 from loca.experiments.demo import as_png
-from loca.reproduction.charts import Chart, Curve, as_svg, draw_charts
-from loca.reproduction.report import ReportItem, write_item
+from loca.paper.charts import Chart, Curve, as_svg, draw_charts
+from loca.paper.report import ReportItem, write_item
 
 
 def legend_of(figure: Any) -> list[str]:

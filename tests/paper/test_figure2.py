@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
-from loca.reproduction.benchmark import Benchmark, Results, StudiedData
-from loca.reproduction.figure2 import NAME, SHARES, Figure2
-from loca.reproduction.report import Records, Value
+from loca.paper.benchmark import Benchmark, Results, StudiedData
+from loca.paper.figure2 import NAME, SHARES, Figure2
+from loca.paper.report import Records, Value
 from loca.tuning.model_selection import ProtocolName
 from scripted_models import (
     ON_TEST,

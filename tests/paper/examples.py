@@ -15,9 +15,9 @@ from loca.data.synthetic import PlantedData
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import BASELINES, Benchmark, Results, RunKey, Sizes, StudiedData
-from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.report import (
+from loca.paper.benchmark import BASELINES, Benchmark, Results, RunKey, Sizes, StudiedData
+from loca.paper.charts import Chart, Curve
+from loca.paper.report import (
     BASE,
     BEST,
     ENSEMBLE,
@@ -29,7 +29,7 @@ from loca.reproduction.report import (
     ReportItem,
     ReportTable,
 )
-from loca.reproduction.table2 import headlines
+from loca.paper.table2 import headlines
 from loca.text_table import TextTable
 from loca.tuning.model_selection import CandidateResult, ProtocolName
 

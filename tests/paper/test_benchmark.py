@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from examples import compared, evaluation, level, results, swaying, tiny_benchmark
 
-import loca.reproduction.benchmark as benchmark_file
+import loca.paper.benchmark as benchmark_file
 from loca.config.model_factory import build_models
 from loca.data.datasets import PUBLIC_SETS
 from loca.data.synthetic import PlantedData
@@ -21,9 +21,9 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.significance import bootstrap_intervals, paired_difference
 from loca.models.ease import EASE
 from loca.models.recommender import get_params
-from loca.reproduction.benchmark import SMALL, Sizes, StudiedData, open_data
-from loca.reproduction.published import printed_accuracy
-from loca.reproduction.seed_means import SeedMeans, interval_of
+from loca.paper.benchmark import SMALL, Sizes, StudiedData, open_data
+from loca.paper.published import printed_accuracy
+from loca.paper.seed_means import SeedMeans, interval_of
 from loca.tuning.model_selection import EvaluationProtocol, run_protocol
 
 # Two users with eleven films each, in the order of their times.

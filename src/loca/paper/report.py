@@ -13,7 +13,7 @@ from loca.errors import DataError
 from loca.evaluation.significance import PairedDifference, Verdict, verdict_on
 from loca.experiments.demo import as_png
 from loca.persistence.atomic_write import write_whole
-from loca.reproduction.charts import PIXELS_PER_INCH, Chart, as_svg, draw_charts, without_warnings
+from loca.paper.charts import PIXELS_PER_INCH, Chart, as_svg, draw_charts, without_warnings
 from loca.text_table import TextTable, csv_text
 
 Value = str | int | float | bool | None
@@ -255,7 +255,7 @@ def page_of(
     cases: dict[tuple[str, str], dict[str, Headline]] = {}
     for one in headlines:
         cases.setdefault((one.data, one.model), {})[one.protocol] = one
-    loader = PackageLoader("loca.reproduction")
+    loader = PackageLoader("loca.paper")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"prose": prose, "draw": draw}
     return environment.get_template("report.html").render(

@@ -11,10 +11,10 @@ import pytest
 from examples import IDS, USERS, bench, compared, level, results, swaying
 
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import Benchmark, Results, RunKey, Runs, Sizes
-from loca.reproduction.charts import Curve
-from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8, group_users
-from loca.reproduction.report import ReportItem, write_item
+from loca.paper.benchmark import Benchmark, Results, RunKey, Runs, Sizes
+from loca.paper.charts import Curve
+from loca.paper.figures import Figure4, Figure5, Figure6, Figure7, Figure8, group_users
+from loca.paper.report import ReportItem, write_item
 
 
 def by_label(item: ReportItem, chart: int = 0) -> dict[str, Curve]:

@@ -19,8 +19,8 @@ from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.models.recommender import clone
 from loca.progress import bar
-from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Results
-from loca.reproduction.report import Finding, Records, ReportItem, ReportTable
+from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Results
+from loca.paper.report import Finding, Records, ReportItem, ReportTable
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 

@@ -23,9 +23,9 @@ from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.reproduction.benchmark import Benchmark
-from loca.reproduction.report import Finding, ReportItem, ReportTable
-from loca.reproduction.table4 import (
+from loca.paper.benchmark import Benchmark
+from loca.paper.report import Finding, ReportItem, ReportTable
+from loca.paper.table4 import (
     Case,
     Criteria,
     Table4,

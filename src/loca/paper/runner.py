@@ -25,7 +25,7 @@ from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_diffe
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import (
+from loca.paper.benchmark import (
     SIZE_PARAMETERS,
     Benchmark,
     Measured,
@@ -34,12 +34,12 @@ from loca.reproduction.benchmark import (
     Results,
     Runs,
 )
-from loca.reproduction.figure2 import Figure2
-from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8
-from loca.reproduction.report import ENDINGS, Provenance, ReportItem, Value, page_of, write_item
-from loca.reproduction.table2 import Table2, headlines
-from loca.reproduction.table4 import Table4
-from loca.reproduction.tables import Table1, Table3, Table5
+from loca.paper.figure2 import Figure2
+from loca.paper.figures import Figure4, Figure5, Figure6, Figure7, Figure8
+from loca.paper.report import ENDINGS, Provenance, ReportItem, Value, page_of, write_item
+from loca.paper.table2 import Table2, headlines
+from loca.paper.table4 import Table4
+from loca.paper.tables import Table1, Table3, Table5
 from loca.tuning.workers import Worker
 
 # The tables and figures by the names that the command takes.

@@ -19,9 +19,9 @@ from loca.data.synthetic import PlantedData
 from loca.experiments.runs import ComparedModel
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
-from loca.reproduction.benchmark import Benchmark, Results, Sizes
-from loca.reproduction.report import Records
-from loca.reproduction.tables import CONTRAST, TIMES, Table1, Table3, Table5
+from loca.paper.benchmark import Benchmark, Results, Sizes
+from loca.paper.report import Records
+from loca.paper.tables import CONTRAST, TIMES, Table1, Table3, Table5
 
 PRINTED = Printed(users=2, items=100, ratings=10, sparsity=95.0, concentration=60.0)
 

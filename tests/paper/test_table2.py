@@ -15,9 +15,9 @@ from examples import (
 )
 
 from loca.evaluation.significance import PairedDifference
-from loca.reproduction.benchmark import BASELINES, SINGLES, Results, RunKey, Sizes
-from loca.reproduction.report import BASE, BEST, DEALT, ENSEMBLE, Finding, Gain
-from loca.reproduction.table2 import Table2, best_baseline, best_single, chosen_by, gains_of
+from loca.paper.benchmark import BASELINES, SINGLES, Results, RunKey, Sizes
+from loca.paper.report import BASE, BEST, DEALT, ENSEMBLE, Finding, Gain
+from loca.paper.table2 import Table2, best_baseline, best_single, chosen_by, gains_of
 from loca.tuning.model_selection import ProtocolName
 
 make = Table2().make

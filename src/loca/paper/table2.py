@@ -12,7 +12,7 @@ from loca.evaluation.significance import PairedDifference, holm
 from loca.experiments.report import paired_figures
 from loca.experiments.runs import ComparedModel
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import (
+from loca.paper.benchmark import (
     AUTHORS,
     BASELINES,
     BEYOND,
@@ -24,8 +24,8 @@ from loca.reproduction.benchmark import (
     Part,
     Results,
 )
-from loca.reproduction.published import printed_accuracy
-from loca.reproduction.report import (
+from loca.paper.published import printed_accuracy
+from loca.paper.report import (
     BASE,
     BEST,
     DEALT,
@@ -36,7 +36,7 @@ from loca.reproduction.report import (
     ReportTable,
     Value,
 )
-from loca.reproduction.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
+from loca.paper.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
 

@@ -18,10 +18,10 @@ from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
 from loca.experiments.runs import Run, RunStore
 from loca.models.mult_vae import MultVAE
-from loca.reproduction import runner, tables
-from loca.reproduction.benchmark import ALL_NAMES, AUTHORS, BEYOND, Measurement, Sizes
-from loca.reproduction.report import Records
-from loca.reproduction.runner import (
+from loca.paper import runner, tables
+from loca.paper.benchmark import ALL_NAMES, AUTHORS, BEYOND, Measurement, Sizes
+from loca.paper.report import Records
+from loca.paper.runner import (
     PAGE,
     PAPER,
     STORED,
