@@ -80,7 +80,7 @@ class Arms:
         self, name: str, epochs: int, train: loca.Interactions, whole: Recommender
     ) -> Recommender:
         """An arm with the choices it made, but so many epochs."""
-        model = self.fitted[name].with_selected_params()
+        model = self.fitted[name].selected()
         model = clone(model, base=clone(model.base, epochs=epochs))
         return (
             model.fit(train)
@@ -165,7 +165,7 @@ def main() -> None:
         print(f"seed {seed}: epochs {epochs}")
         locals_ = [one for name, one in arms.fitted.items() if name != "ensemble"]
         whole = (
-            locals_[0].global_.with_selected_params().fit(split.train_and_validation)
+            locals_[0].global_.selected().fit(split.train_and_validation)
             if locals_
             else None
         )

@@ -33,7 +33,7 @@ def main() -> None:
         found.append(_ndcgs(model, split))
         print(model.report(), flush=True)
         started = time.perf_counter()
-        again = model.with_selected_params().fit(split.train_and_validation)
+        again = model.selected().fit(split.train_and_validation)
         refitted.append(_ndcgs(again, split))
         print(
             f"{asked.data}, seed {seed}: NDCG@100 {found[-1].mean():.4f} after {seconds:.0f} s, "

@@ -40,7 +40,7 @@ def main() -> None:
             dense, keep=options.keep if options.keep == "auto" else int(options.keep)
         )
         started = time.process_time()
-        chosen = sparse.fit(split.train, validation=split.validation).with_selected_params()
+        chosen = sparse.fit(split.train, validation=split.validation).selected()
         print(
             f"{Path(name).stem}: {data.n_items:,} items, {dense}; keep {chosen.keep}, chosen in ",
             end="",

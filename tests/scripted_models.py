@@ -171,7 +171,7 @@ class Diary(Recommender):
         if self.pages is not None:
             self.pages.append((*words, self.name))
 
-    def with_selected_params(self) -> Diary:
+    def selected(self) -> Diary:
         self.note("as chosen")
         return Diary(direction=self.direction, name=self.name, pages=self.pages)
 

@@ -530,7 +530,7 @@ def test_what_validation_would_have_chosen_is_told(films: loca.Interactions) -> 
         assert kinds == ["no-validation"]
         with told() as kinds:
             fitted = loca.clone(model).fit(rest, validation=held_out)
-            fitted.with_selected_params().fit(films)
+            fitted.selected().fit(films)
         assert kinds == []
 
 

@@ -52,16 +52,16 @@ def test_without_refit_the_histories_are_whole_all_the_same(
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out")
     assert call(*ask, tmp_path / "refitted").code == 0
     assert call(*ask, tmp_path / "as-chosen", "--no-refit").code == 0
-    refitted, with_selected_params = (
+    refitted, selected = (
         loca.load(tmp_path / "refitted"),
         loca.load(tmp_path / "as-chosen"),
     )
     assert refitted.train_data_ is not None
-    assert with_selected_params.train_data_ is not None
-    assert len(refitted.train_data_) == len(with_selected_params.train_data_) == 240
+    assert selected.train_data_ is not None
+    assert len(refitted.train_data_) == len(selected.train_data_) == 240
     assert not np.array_equal(
         refitted.score(refitted.train_data_.histories()),
-        with_selected_params.score(refitted.train_data_.histories()),
+        selected.score(refitted.train_data_.histories()),
     )
 
 

@@ -20,7 +20,7 @@ from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.models.recommender import ModelState
+from loca.persistence.manifest import ModelState
 
 
 def on_a_circle(*degrees: float) -> np.ndarray:

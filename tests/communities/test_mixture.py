@@ -20,9 +20,13 @@ from loca.data.splits import Split
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import DataError, ModelFileError, NotFittedError
 from loca.memory import DataSize
-from loca.models.recommender import ModelState, get_params, with_items
+from loca.models.recommender import (
+    get_params,
+)
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import checkpoint_in
+from loca.persistence.learned import with_items
+from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model
 from loca.registry import KINDS
 

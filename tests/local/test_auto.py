@@ -177,7 +177,7 @@ def test_trials_decide_alone_where_seconds_are_given_too(planted_split: Split) -
     assert both.trials_ == alone.trials_
     with warnings.catch_warnings():
         warnings.simplefilter("error", loca.LocaWarning)
-        for quiet in (Auto(trials=1), both.with_selected_params()):  # a refit has no budget
+        for quiet in (Auto(trials=1), both.selected()):  # a refit has no budget
             quiet.fit(planted_split.train, validation=planted_split.validation)
 
 
@@ -267,7 +267,7 @@ def test_a_refitted_and_loaded_model_still_reports_what_its_parts_earned(tmp_pat
 
 def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) -> None:
     auto = Auto(trials=7).fit(ordered_split.train, validation=ordered_split.validation)
-    refitted = auto.with_selected_params().fit(ordered_split.train_and_validation)
+    refitted = auto.selected().fit(ordered_split.train_and_validation)
     assert refitted.trials_ == ()
     assert isinstance(auto.model_, Blend)
     assert isinstance(refitted.model_, Blend)

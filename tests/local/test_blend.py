@@ -123,16 +123,16 @@ def test_a_refit_keeps_what_validation_chose(planted_split: Split) -> None:
     blend = Blend(parts=[EASE(l2=20.0), small_vae()], seed=3).fit(
         split.train, validation=split.validation
     )
-    chosen = blend.with_selected_params()
+    chosen = blend.selected()
     assert chosen.models_ is None
     np.testing.assert_allclose(chosen.columns, blend.columns_)
     assert chosen.parts[1].epochs == blend.models_[1].best_epoch_
     again = chosen.fit(split.train)
     rows = split.test.history_matrix[:20]
     np.testing.assert_allclose(again.score(rows), blend.score(rows), atol=1e-4)
-    whole = blend.with_selected_params().fit(split.train_and_validation)
+    whole = blend.selected().fit(split.train_and_validation)
     assert whole.train_data_ is split.train_and_validation
-    assert get_params(Blend(parts=[EASE()]).with_selected_params())["columns"] is None
+    assert get_params(Blend(parts=[EASE()]).selected())["columns"] is None
 
 
 def test_an_interrupted_fit_goes_on_within_its_parts(

@@ -172,7 +172,7 @@ def test_communities_are_found_where_they_earn() -> None:
         for one in (model, model.global_)
     )
     assert reached > 1.04 * alone
-    again = model.with_selected_params().fit(split.train, validation=split.validation)
+    again = model.selected().fit(split.train, validation=split.validation)
     np.testing.assert_array_equal(
         again.score(split.test.history_matrix), model.score(split.test.history_matrix)
     )
@@ -219,7 +219,7 @@ def test_networks_share_the_epochs_of_the_global_model_and_then_differ(grouped: 
     )
     assert model.shared_epochs_ == min(model.global_.best_epoch_, 8)
     assert model.local_epochs_ > model.shared_epochs_
-    refit = model.with_selected_params()
+    refit = model.selected()
     assert (refit.shared_epochs, refit.base.epochs) == (model.shared_epochs_, model.local_epochs_)
 
 
@@ -231,7 +231,7 @@ def test_auto_over_networks_gives_one_kind_that_is_saved_and_loaded(
     loaded = loca.load(tmp_path / "auto", verify=True)
     histories = grouped.test.history_matrix
     np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
-    kinds = model.with_selected_params().communities, loaded.with_selected_params().communities
+    kinds = model.selected().communities, loaded.selected().communities
     assert kinds[0] == kinds[1] != "auto"
 
 

@@ -24,7 +24,11 @@ from loca.local.local_models import SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import ModelState, clone, get_params
+from loca.models.recommender import (
+    clone,
+    get_params,
+)
+from loca.persistence.manifest import ModelState
 from loca.random_streams import derive_seed
 from scripted_models import NEVER, ON_VALIDATION, Scripted, ranked, scripted_split
 
@@ -158,7 +162,7 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
     for epochs in range(1, 9):
         fixed = Loca(
             base=small_vae(epochs=epochs),
-            global_model=model.global_.with_selected_params(),
+            global_model=model.global_.selected(),
             **settings,
         )
         score = mean_value(fixed.fit(planted_split.train).score, validation)
@@ -204,7 +208,7 @@ def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: 
     model = Loca(base=small_vae(), anchors=3).fit(
         planted_split.train, validation=planted_split.validation
     )
-    chosen = model.with_selected_params()
+    chosen = model.selected()
     assert chosen.base.epochs == model.local_epochs_
     assert chosen.global_model.epochs == model.global_.best_epoch_
     assert chosen.alpha == model.alpha_
@@ -230,7 +234,7 @@ def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_wa
         Scripted(script=(WRONG, WRONG, SURELY_RIGHT, WRONG)),
     )
     model = Loca(base=base, global_model=whole, alpha=0.0, stopping=stopping, **FOR_EVERYBODY)
-    chosen = model.fit(split.train, validation=split.validation).with_selected_params()
+    chosen = model.fit(split.train, validation=split.validation).selected()
     assert (model.base.epochs, model.local_epochs_) == (4, 2)
     assert (chosen.base.epochs, chosen.global_model.epochs, chosen.alpha) == (2, 3, 0.0)
     histories = split.test.history_matrix
@@ -257,7 +261,7 @@ def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
         planted_split.train, validation=planted_split.validation
     )
     assert model.embed(planted_split.test.history_matrix[:3]).shape == (3, 8)
-    assert model.with_selected_params().embedding.epochs == model.embedder_.best_epoch_
+    assert model.selected().embedding.epochs == model.embedder_.best_epoch_
     assert model.embedder_ is not model.global_
     own = Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train)
     assert own.embedder_ is own.global_
@@ -621,10 +625,10 @@ def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
     model = Ensemble(base=small_vae(), models=2).fit(
         planted_split.train, validation=planted_split.validation
     )
-    assert model.with_selected_params().base.epochs == model.epochs_
+    assert model.selected().base.epochs == model.epochs_
     histories = planted_split.test.history_matrix[:10]
     np.testing.assert_allclose(
-        model.with_selected_params().fit(planted_split.train).score(histories),
+        model.selected().fit(planted_split.train).score(histories),
         model.score(histories),
         atol=1e-5,
     )
@@ -634,7 +638,7 @@ def test_the_chosen_ensemble_has_the_epochs_of_validation_and_not_those_it_was_g
     split = scripted_split()
     model = Ensemble(base=Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), models=2)
     model.fit(split.train, validation=split.validation)
-    assert (model.base.epochs, model.epochs_, model.with_selected_params().base.epochs) == (4, 2, 2)
+    assert (model.base.epochs, model.epochs_, model.selected().base.epochs) == (4, 2, 2)
 
 
 def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:

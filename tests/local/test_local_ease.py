@@ -26,8 +26,11 @@ from loca.local.local_ease import (
 from loca.local.local_models import LocalTask, blend_local
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, solve_systems
-from loca.models.recommender import ModelState, TrainingData
+from loca.models.recommender import (
+    TrainingData,
+)
 from loca.persistence.fit_context import NO_CONTEXT, FitContext, checkpoint_in
+from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
 TALL, WIDE = (60, 25), (25, 60)

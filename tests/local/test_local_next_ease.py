@@ -50,8 +50,8 @@ def a_task(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> 
 def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EASE) -> None:
     matrix, rng = ordered_rows(0), np.random.default_rng(1)
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
-    dense = [base.with_selected_params().fit(matrix, user_weights=one) for one in weights]
-    centre = base.with_selected_params().fit(matrix)
+    dense = [base.selected().fit(matrix, user_weights=one) for one in weights]
+    centre = base.selected().fit(matrix)
     kept = fit_ease_differences(
         a_task(clone(base, device="cpu"), matrix, weights.__getitem__), centre, 10**6
     )

@@ -22,8 +22,8 @@ from loca.local.loca import Loca
 from loca.models.cdae import CDAE, LossName, NodeNetwork, activate
 from loca.models.devices import SparseRows
 from loca.models.popularity import Popularity
-from loca.models.recommender import ModelState
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 from loca.registry import KINDS
 
 CPU = torch.device("cpu")
@@ -256,7 +256,7 @@ def test_the_best_epoch_on_validation_stays(planted_split: Split) -> None:
     model = CDAE(latent=16, learning_rate=0.05, batch_size=100, epochs=30, patience=3)
     model.fit(planted_split.train, validation=planted_split.validation)
     assert model.best_epoch_ is not None
-    again = model.with_selected_params().fit(planted_split.train)
+    again = model.selected().fit(planted_split.train)
     assert again.epochs == model.best_epoch_
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(again.score(histories), model.score(histories))

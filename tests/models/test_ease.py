@@ -18,7 +18,7 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_value
 from loca.models.ease import EASE, find_largest, solve_in_place, weighted_gram
 from loca.models.ease_solver import EaseSystem, solve_systems
-from loca.models.recommender import ModelState
+from loca.persistence.manifest import ModelState
 
 
 def dense_solution(matrix: np.ndarray, weights: np.ndarray, l2: float) -> np.ndarray:
@@ -218,7 +218,7 @@ def test_the_fewest_weights_that_lose_little_on_validation_are_kept(planted_spli
     good = [keep for keep in tried if scores[keep] >= 0.995 * dense]
     assert model.keep_ == (good[0] if good else None)
     assert isinstance(model.weights_, csr_array if good else np.ndarray)
-    selected = model.with_selected_params()
+    selected = model.selected()
     assert (selected.keep, selected.l2) == (model.keep_, 20.0)
     # Without validation a tenth of the bytes, which is nearly a twentieth of the weights.
     blind = EASE(l2=20.0, keep="auto").fit(train).weights_

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.item_knn import ItemKNN, nearest_items
-from loca.models.recommender import ModelState
+from loca.persistence.manifest import ModelState
 
 
 def random_matrix(seed: int, users: int = 50, items: int = 20) -> np.ndarray:

@@ -14,9 +14,12 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import evaluate
 from loca.models.als import initial_factors
 from loca.models.llorma import LLORMA, kernel_weights, learn_local_factors
-from loca.models.recommender import ModelState, get_params
+from loca.models.recommender import (
+    get_params,
+)
 from loca.models.wmf import WMF
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 
 Dense = np.ndarray
 SMALL = {

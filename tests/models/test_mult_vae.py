@@ -14,7 +14,7 @@ from loca.evaluation.metrics import Metric
 from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.devices import SparseRows, choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.recommender import ModelState
+from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
 
@@ -131,7 +131,7 @@ def test_the_best_epoch_on_validation_stays(kind: type, planted_split: Split) ->
     model.fit(planted_split.train, validation=planted_split.validation)
     best = mean_value(model.score, planted_split.validation, Metric("ndcg", 100))
     assert model.best_epoch_ < 115
-    again = model.with_selected_params()
+    again = model.selected()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
     assert mean_value(again.score, planted_split.validation, Metric("ndcg", 100)) == pytest.approx(

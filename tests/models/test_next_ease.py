@@ -18,8 +18,11 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import evaluate
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE, add_prefix_sums, plan_solving_next
-from loca.models.recommender import ModelState, get_params
+from loca.models.recommender import (
+    get_params,
+)
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
 ITEMS = 9
@@ -247,7 +250,7 @@ def test_it_answers_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "model", {"NextEASE": NextEASE})
     assert get_params(loaded) == get_params(model)
     np.testing.assert_array_equal(loaded.score(rows), model.score(rows))
-    np.testing.assert_array_equal(model.with_selected_params().fit(rows).weights_, model.weights_)
+    np.testing.assert_array_equal(model.selected().fit(rows).weights_, model.weights_)
 
 
 def test_a_second_fit_forgets_the_first() -> None:

@@ -74,7 +74,7 @@ def test_a_window_survives_its_file(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     loaded = load(tmp_path / "m")
     assert isinstance(loaded, Popularity)
-    assert loaded.window == model.with_selected_params().window == "10d"
+    assert loaded.window == model.selected().window == "10d"
     assert shares(loaded) == shares(model)
 
 

@@ -31,7 +31,10 @@ from loca.models.rec_vae import (
     log_prior,
     sample,
 )
-from loca.models.recommender import ModelState, Recommender
+from loca.models.recommender import (
+    Recommender,
+)
+from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model
 
 CPU = torch.device("cpu")
@@ -280,7 +283,7 @@ def test_the_best_epoch_on_validation_stays(planted_split: Split) -> None:
     best = mean_value(model.score, planted_split.validation, Metric("ndcg", 100))
     assert model.best_epoch_ is not None
     assert model.best_epoch_ < 57
-    again = model.with_selected_params()
+    again = model.selected()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
     assert mean_value(again.score, planted_split.validation, Metric("ndcg", 100)) == pytest.approx(

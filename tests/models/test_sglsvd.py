@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.recommender import ModelState
 from loca.models.sglsvd import (
     SGLSVD,
     USERS_PER_BLOCK,
@@ -23,6 +22,7 @@ from loca.models.sglsvd import (
     leading_directions,
 )
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
 

@@ -34,10 +34,15 @@ from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.rec_vae import RecVAE
-from loca.models.recommender import ItemRows, Recommender, Scores, learned
+from loca.models.recommender import (
+    ItemRows,
+    Recommender,
+    Scores,
+)
 from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
+from loca.persistence.learned import learned
 from loca.registry import RECORDS
 
 ITEMS = 48

@@ -15,9 +15,9 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import ElasticNet
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.recommender import ModelState
 from loca.models.slim import SLIM, solve_elastic_nets
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 from loca.remarks import LocaWarning
 
 

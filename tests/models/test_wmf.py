@@ -13,9 +13,12 @@ from scipy.sparse import csr_array, csr_matrix, random_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.als import initial_factors
-from loca.models.recommender import ModelState, get_params
+from loca.models.recommender import (
+    get_params,
+)
 from loca.models.wmf import WMF
 from loca.persistence import load_model
+from loca.persistence.manifest import ModelState
 
 Dense = np.ndarray
 

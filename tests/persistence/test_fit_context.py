@@ -69,7 +69,7 @@ def test_a_loca_is_the_same_to_the_bit_whether_it_fits_or_finds_its_parts(
         assert fitted(model.global_, model).train_data_ is None
         assert model.train_data_ is split.train
         assert (model.embedder_ is model.global_) == (alone.embedder_ is alone.global_)
-        chosen, expected = model.with_selected_params(), alone.with_selected_params()
+        chosen, expected = model.selected(), alone.selected()
         assert vars(chosen.global_model) == pytest.approx(vars(expected.global_model))
 
 

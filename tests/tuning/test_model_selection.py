@@ -395,7 +395,7 @@ def test_under_clean_no_fit_is_given_an_item_that_test_asks_for(
             given.extend([] if validation is None else [validation.histories, validation.targets])
             return super().fit(train, validation=validation)
 
-        def with_selected_params(self) -> Any:
+        def selected(self) -> Any:
             return clone(self)
 
     run_clean(

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from loca.communities.geometry import Floats, cosine_within
+from loca.communities.geometry import cosine_within
 from loca.deferred import torch
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device, free_bytes, has_kernels
 from loca.progress import bar, say
+from loca.typing import FloatArray, IntArray
 
 # A neighbourhood as bits, (users / 64,), in numpy's order: the first user is the highest bit of the first byte.
 Bits = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
-AnchorRows = npt.NDArray[np.int64]
 # A block of products, 8 MB, and what is made of it stay in a core's cache or near it.
 _ROWS_PER_BLOCK = 512
 _COLUMNS_PER_BLOCK = 4096
@@ -33,8 +33,8 @@ ADVICE = "use anchor_selection 'kmeans', 'farthest' or 'random'"
 
 
 def cover_greedily(
-    embeddings: Floats, count: int, bandwidth: float, device: str | torch.device = "cpu"
-) -> AnchorRows:
+    embeddings: FloatArray, count: int, bandwidth: float, device: str | torch.device = "cpu"
+) -> IntArray:
     """Each step takes the user whose neighbourhood {distance < bandwidth} holds the most users not yet covered.
 
     All users are candidates; ties go to the lower row; when all are covered the covered set is emptied and the
@@ -82,7 +82,7 @@ def cover_greedily(
 class HostNeighbourhoods:
     """Bit v of row u says whether user v is within the bandwidth of user u, (users, users / 64), in main memory."""
 
-    def __init__(self, embeddings: Floats, bandwidth: float) -> None:
+    def __init__(self, embeddings: FloatArray, bandwidth: float) -> None:
         self._users = len(embeddings)
         plan_memory(
             f"greedy coverage over {self._users:,} users", bytes_of_bits(self._users), ADVICE
@@ -140,7 +140,7 @@ class HostNeighbourhoods:
                 list(pool.map(count_words, range(0, self._users, _ROWS_PER_COUNT)))
         return counts[: self._users]
 
-    def _fill(self, embeddings: Floats, nearest_cosine: float, start: int) -> None:
+    def _fill(self, embeddings: FloatArray, nearest_cosine: float, start: int) -> None:
         """Write the bits of a block of users, columns block by block, as 64-bit arithmetic would have them.
 
         What a 32-bit product of unit rows can be wrong by is known. The few that lie nearer than that to the limit are
@@ -176,7 +176,7 @@ class DeviceNeighbourhoods:
 
     def __init__(
         self,
-        embeddings: Floats,
+        embeddings: FloatArray,
         bandwidth: float,
         device: torch.device,
         block_bytes: int = _DEVICE_BLOCK_BYTES,

@@ -9,24 +9,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.geometry import Floats, unit_rows
-from loca.data.interactions import Interactions, as_histories
+from loca.communities.geometry import unit_rows
+from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
+from loca.models.params import param, positive, seed_param, whole
 from loca.models.recommender import (
     BaseEstimator,
     TrainingData,
     check_histories,
     fitted,
     get_params,
-    learned,
-    learned_fact,
-    param,
-    positive,
-    seed_param,
-    whole,
 )
+from loca.persistence.learned import learned, learned_fact
 from loca.random_streams import derive_seed
+from loca.typing import FloatArray
 
 _USERS_PER_BLOCK = 8192
 
@@ -37,14 +34,14 @@ class Embedder(Protocol):
 
     train_data_: Interactions | None
 
-    def embed(self, histories: csr_array) -> Floats: ...
+    def embed(self, histories: csr_array) -> FloatArray: ...
 
-    def with_selected_params(self) -> Self: ...
+    def selected(self) -> Self: ...
 
     def memory_bytes(self, data: DataSize) -> MemoryUse: ...
 
 
-def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
+def embed_users(embedder: Embedder, histories: csr_array) -> FloatArray:
     """The embeddings of all histories, users × dimensions, made block by block, rows of length 1; NaN is refused.
 
     Log memberships stay as they are.
@@ -97,18 +94,18 @@ class TruncatedSVD(BaseEstimator):
 
     dimensions: int = whole(32)
     seed: int = seed_param()
-    directions_: Floats | None = learned("items", "directions", finite=False)
+    directions_: FloatArray | None = learned("items", "directions", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
         from sklearn.utils.extmath import randomized_svd
 
-        rows = _unit_histories(as_histories(data.train))
+        rows = _weighted(_unit_histories(data.histories), data.user_weights)
         count = min(self.dimensions, min(rows.shape))
         random_state = derive_seed(self.seed, "truncated SVD") % 2**32
         _, _, right = randomized_svd(rows, count, random_state=random_state)
         self.directions_ = np.ascontiguousarray(right.T, dtype=np.float32)  # (items, dimensions)
 
-    def embed(self, histories: csr_array) -> Floats:
+    def embed(self, histories: csr_array) -> FloatArray:
         """Project histories onto the singular vectors.
 
         Parameters
@@ -167,7 +164,7 @@ class GivenEmbeddings(BaseEstimator):
         ..., "an array of numbers, users × dimensions", _is_numbers
     )
     ridge: float = positive(1.0)
-    item_vectors_: Floats | None = learned("items", "dimensions", finite=False)
+    item_vectors_: FloatArray | None = learned("items", "dimensions", finite=False)
     fit_share_: float | None = learned_fact("a number", lambda value: isinstance(value, float))
 
     def __post_init__(self) -> None:
@@ -177,7 +174,7 @@ class GivenEmbeddings(BaseEstimator):
     def _fit(self, data: TrainingData) -> None:
         from sklearn.linear_model import Ridge
 
-        rows = _unit_histories(as_histories(data.train))
+        rows = _unit_histories(data.histories)
         if len(self.embeddings) != rows.shape[0]:
             found = f"{len(self.embeddings):,}"
             raise DataError(
@@ -185,13 +182,15 @@ class GivenEmbeddings(BaseEstimator):
             )
         given = unit_rows(self.embeddings)
         solver = Ridge(alpha=self.ridge, fit_intercept=False, solver="sparse_cg", tol=1e-6)
-        vectors = solver.fit(rows.astype(np.float64), given.astype(np.float64)).coef_
+        weights = None if (data.user_weights == 1).all() else data.user_weights
+        targets = given.astype(np.float64)
+        vectors = solver.fit(rows.astype(np.float64), targets, sample_weight=weights).coef_
         self.item_vectors_ = np.ascontiguousarray(
             np.atleast_2d(vectors).T, dtype=np.float32
         )  # (items, dimensions)
         self.fit_share_ = float((unit_rows(rows @ self.item_vectors_) * given).sum(axis=1).mean())
 
-    def embed(self, histories: csr_array) -> Floats:
+    def embed(self, histories: csr_array) -> FloatArray:
         """Map histories to embeddings.
 
         Parameters
@@ -213,7 +212,7 @@ class GivenEmbeddings(BaseEstimator):
         return MemoryUse(main=main, main_after=vectors, folder=vectors + given)
 
 
-def _project(histories: csr_array, item_vectors: Floats) -> Floats:
+def _project(histories: csr_array, item_vectors: FloatArray) -> FloatArray:
     rows = _unit_histories(check_histories(histories, len(item_vectors)))
     return np.asarray(rows @ item_vectors, dtype=np.float32)
 
@@ -224,3 +223,12 @@ def _unit_histories(histories: csr_array) -> csr_array:
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
     rows.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(rows.indptr)).astype(np.float32)
     return rows
+
+
+def _weighted(rows: csr_array, user_weights: FloatArray) -> csr_array:
+    """Return rows whose squares count by the users' weights: a user of weight 2 like two users."""
+    if (user_weights == 1).all():
+        return rows
+    factors = np.repeat(np.sqrt(user_weights), np.diff(rows.indptr))
+    values = (rows.data * factors).astype(np.float32)
+    return csr_array((values, rows.indices, rows.indptr), shape=rows.shape)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from loca.errors import ConfigError, DataError
 from loca.random_streams import stream
+from loca.typing import FloatArray
 
-Floats = npt.NDArray[np.float32]
 KernelName = Literal["epanechnikov", "paper", "uniform", "triangular"]
 _QUANTILE_TEXT = re.compile(r"^(?:(?P<times>[0-9.eE+-]+)\s*\*\s*)?q(?P<level>[0-9.eE+-]+)$")
 _RIGHT_ANGLES = np.float32(2 / np.pi)  # from radians
@@ -101,7 +101,7 @@ def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
         )
 
 
-def unit_rows(embeddings: npt.NDArray[Any]) -> Floats:
+def unit_rows(embeddings: npt.NDArray[Any]) -> FloatArray:
     """Embeddings scaled to length 1; NaN or infinity is refused, a zero vector stays zero (a right angle to all)."""
     rows = np.asarray(embeddings, dtype=np.float32)
     if rows.ndim != 2:
@@ -118,7 +118,7 @@ def unit_rows(embeddings: npt.NDArray[Any]) -> Floats:
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
-def angular_distances(users: Floats, anchors: Floats) -> Floats:
+def angular_distances(users: FloatArray, anchors: FloatArray) -> FloatArray:
     """(2/π) · arccos of the cosine between unit rows, users × anchors: 0 same direction, 1 orthogonal, 2 opposite."""
     # Rounding can push a cosine past 1, where arccos is undefined.
     cosines = np.clip(users @ anchors.T, -1.0, 1.0)
@@ -131,7 +131,7 @@ def cosine_within(bandwidth: float) -> float:
 
 
 def resolve_bandwidth(
-    bandwidth: Bandwidth, embeddings: Floats, seed: int, most_pairs: int = 500_000
+    bandwidth: Bandwidth, embeddings: FloatArray, seed: int, most_pairs: int = 500_000
 ) -> float:
     """The bandwidth in units of distance; a quantile is read off pairs of different users, all or a seeded sample."""
     if not isinstance(bandwidth, Quantile):
@@ -163,29 +163,29 @@ def quantile_bytes(users: int, dimensions: int, most_pairs: int = 500_000) -> in
     return 32 * pairs + 8 * dimensions * min(pairs, 50_000)
 
 
-def epanechnikov(distances: Floats, bandwidth: float) -> Floats:
+def epanechnikov(distances: FloatArray, bandwidth: float) -> FloatArray:
     """¾ · (1 − (s/h)²) below the bandwidth, 0 from there on: the authors' program, and our default."""
     return np.asarray(
         0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32
     )
 
 
-def paper(distances: Floats, bandwidth: float) -> Floats:
+def paper(distances: FloatArray, bandwidth: float) -> FloatArray:
     """(1 − s²) cut at the bandwidth, as the paper prints it; never below 0, which s > 1 would be."""
     return np.maximum(1 - distances**2, 0) * (distances < np.float32(bandwidth))
 
 
-def uniform(distances: Floats, bandwidth: float) -> Floats:
+def uniform(distances: FloatArray, bandwidth: float) -> FloatArray:
     """1 below the bandwidth, 0 from there on."""
     return (distances < np.float32(bandwidth)).astype(np.float32)
 
 
-def triangular(distances: Floats, bandwidth: float) -> Floats:
+def triangular(distances: FloatArray, bandwidth: float) -> FloatArray:
     """1 − s/h below the bandwidth, 0 from there on."""
     return np.asarray(np.maximum(1 - distances / np.float32(bandwidth), 0), dtype=np.float32)
 
 
-Kernel = Callable[[Floats, float], Floats]
+Kernel = Callable[[FloatArray, float], FloatArray]
 KERNELS: dict[str, Kernel] = {
     one.__name__: one for one in (epanechnikov, paper, uniform, triangular)
 }

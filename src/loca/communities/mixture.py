@@ -1,792 +1,396 @@
-"""Communities by likelihood: mixtures of multinomials over the items, learned by EM, and memberships of any history."""
+"""Communities by likelihood: the components of mixtures of multinomials over the items."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
-from loca.communities.embeddings import TruncatedSVD
-from loca.communities.geometry import Floats
-from loca.data.interactions import Interactions, as_histories
-from loca.deferred import torch
-from loca.errors import DataError, ModelFileError, check_counts
-from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import SparseRows, choose_device, device_param, free_bytes, memory_on
-from loca.models.recommender import (
-    BaseEstimator,
-    ModelState,
-    TrainingData,
-    check_histories,
-    fitted,
-    learned,
-    positive,
-    seed_param,
-    whole,
+from loca.communities.finder import (
+    Combiner,
+    Communities,
+    CommunityFinder,
+    Judge,
+    memory_of_weights,
+    users_with_history,
 )
-from loca.persistence.checkpoint import Checkpoint
-from loca.progress import Bar, bar, say
-from loca.random_streams import derive_seed, stream
+from loca.communities.multinomial_mixture import MultinomialMixture
+from loca.errors import ConfigError, DataError
+from loca.evaluation.significance import is_significantly_better
+from loca.memory import DataSize, MemoryUse
+from loca.models.params import positive, share, whole
+from loca.models.recommender import Recommender, TrainingData
+from loca.persistence.learned import learned, learned_fact, learned_part
+from loca.progress import say
+from loca.typing import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-SAMPLE_USERS = 20_000  # starts are compared on at most so many users
-_HELD_OUT = 0.1
-_DIRECTIONS = 32
-_ON_CLUSTER = 0.8  # of a row's first membership; the rest is spread over all components
-# Of the first third of the rounds; half of it in the second, and 1 in the last. Starts take them in turn: a high one
-# finds more in sparse data (Amazon), and nothing at all where a history says little of its community.
-_TEMPERATURES = (5.0, 1.5, 1.0, 2.5)
-_LEAST_RISE = 1e-5
-_PSEUDO_COUNTS = 0.25  # per item, for each component
-_UNSEEN = 0.1  # what every item has been seen more often than it was
-_BLOCK_BYTES, _BLOCK_BYTES_ON_GPU = 1 << 23, 1 << 30  # of the memberships of a block of users
-_BEGUN: Mapping[str, Any] = {"round": 0, "likelihoods": ()}
-_DEALT_AT_ONCE = 256
-_ADVICE = "take fewer components or mixtures"
+# The last weights all communities nearly alike.
+TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
+_TEMPERATURE_WITHOUT_VALIDATION = 8.0
+_TEMPERATURE_WHILE_LEARNING = 16.0
+_WEIGHT_FOR_NETWORKS = 0.8
+_WEIGHT_FOR_SOLVED_MODELS = 0.5
+_MOST_JUDGING_USERS = 2_000
+_USERS_PER_BLOCK = 8192
+_LOWEST_LOGIT = -80.0  # exp of it is hardly anything, and still a number
+_LEAST_MEMBERSHIP_SHOWN = 0.01
+_LEAST_SHARE_OF_THE_LARGEST = 1e-3
+_LEAST_WEIGHT = 1e-6  # of a train weight, and of a mean membership
+# Temperatures among which a map takes what spreads the users of a community.
+_TEMPERATURES_OF_A_MAP = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class MultinomialMixture(BaseEstimator):
-    """Embed a history by its log memberships in communities, which are the components of mixtures of multinomials.
+@dataclass(frozen=True, kw_only=True)
+class Mixtures(CommunityFinder):
+    """Find communities as components of mixtures of multinomials, side by side.
 
-    A component has a share of the users, π_j, and takes item i with probability P_ji. The membership of a history x in
-    it is softmax_j(Σ_i x'_i log P_ji + log π_j), where x' = x · min(1, `evidence` / Σx). The parameters are learned
-    by EM, with n_items / 4 pseudo-counts of every component by popularity. It begins at clusters of k-means with
-    soft memberships, softmax(… / temperature), and ends with those of the formula.
+    Everybody belongs to some community of each mixture. All users teach each local model, members
+    more. Networks learn from all users alike at first, then for their community.
 
     Parameters
     ----------
-    components : int, default 8
-        Communities of one mixture; at most as many as there are users with a history.
-    mixtures : int, default 1
-        Independent mixtures, side by side.
-    evidence : float, default 20.0
-        A history counts as this many items at most, so that a long one does not make its membership certain.
-    rounds : int, default 60
-        Rounds of EM on all users; fewer where the likelihood no longer rises.
-    starts : int, default 3
-        Starts tried per mixture, each from its own clusters and one of four temperatures, with a third of the rounds,
-        on a sample of users where there are many. The best by the likelihood of held-out items are taken.
-    seed : int, default 0
-        Seed of the starts, the sample and the held-out items.
-    device : str, default "auto"
-        Where it is fitted: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
-
-    Attributes
-    ----------
-    log_items_ : ndarray of float32
-        Items × communities, log P_ji. The communities of mixture m are the columns from m · `components` on.
-    log_sizes_ : ndarray of float32
-        One number per community, log π_j.
-    held_out_ : ndarray of float32
-        One number per mixture: its mean log-likelihood of a held-out item after its start, best first.
+    n : int, default 40
+        Number of communities in all; each mixture has n / mixtures.
+    mixtures : int, default 2
+        Mixtures side by side.
+    membership_weight : float or None, default None
+        How much of a user's train weight goes by membership: 0 everybody alike, 1 members alone.
+        None takes 0.8 for networks and 0.5 for other models.
+    temperature : float or None, default None
+        Of memberships when communities answer: above 1 is flatter. None chooses it on validation
+        (8 without any).
+    top_k : int, default 16
+        The most communities that answer a history.
+    shared_epochs : int or None, default None
+        Epochs in which networks learn from all users alike. None takes as many as the global model
+        took, at most two thirds of all.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
-    >>> model = loca.MultinomialMixture(components=3, mixtures=2, rounds=9).fit(data)
-    >>> memberships = np.exp(model.embed(data.histories()))
-    >>> memberships.shape
-    (60, 6)
-    >>> bool(np.allclose(memberships[:, :3].sum(axis=1), 1))
-    True
+    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Mixtures(n=24, temperature=4))
+    >>> model.communities.mixtures
+    2
     """
 
-    gives_memberships: ClassVar[bool] = True
+    mixtures: int = whole(2)
+    membership_weight: float | None = share(None, optional=True)
+    temperature: float | None = positive(None, optional=True)
+    top_k: int = whole(16)
+    shared_epochs: int | None = whole(None, least=0, optional=True)
 
-    components: int = whole(8)
-    mixtures: int = whole(1)
-    evidence: float = positive(20.0)
-    rounds: int = whole(60)
-    starts: int = whole(3)
-    seed: int = seed_param()
-    device: str = device_param()
-    log_items_: Floats | None = learned("items", "communities")
-    log_sizes_: Floats | None = learned("communities")
-    held_out_: Floats | None = learned("mixtures")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_divisions("mixtures", self.mixtures, self.n)
 
-    def _fit(self, data: TrainingData) -> None:
-        """Try starts, and go on with the best on all users; a user without weight, or without items, is left out."""
-        rows, weights = _with_items(as_histories(data.train), data.user_weights)
-        check_component_count(self.components, rows.shape[0])
-        use = self.memory_bytes(DataSize.of(rows, validated=False))
-        device = torch.device(use.device_name)
-        what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
-        plan_memory(what, use.main, _ADVICE)
-        checkpoint, short = data.context.checkpoint, max(self.rounds // 3, 1)
-        with bar("communities: rounds of EM", short + self.rounds) as progress:
-
-            def begin() -> ModelState:
-                sample = Sample.of(rows, weights, self.components, self.seed)
-                found, _ = sample.try_starts(
-                    self, self.starts * self.mixtures, short, device, progress
-                )
-                best = np.argsort(-found.held_out, kind="stable")[: self.mixtures]
-                return found.of(best).as_they_are_and_heated().state()
-
-            state = checkpoint.load_or_make("mixture", begin)
-            steps = EM.of(
-                _scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device
-            )
-            found = steps.run(
-                Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts
-            )
-            likelihoods = steps.likelihoods(found).reshape(2, -1)
-            found = found.of(
-                np.arange(self.mixtures) + self.mixtures * (likelihoods[1] > likelihoods[0])
-            )
-        self.log_items_, self.log_sizes_, self.held_out_ = (
-            found.log_items,
-            found.log_sizes.ravel(),
-            found.held_out,
+    def find(
+        self, data: TrainingData, *, base: Recommender, global_model: Recommender, seed: int
+    ) -> MixtureCommunities:
+        """Return the components of fitted mixtures."""
+        components = self.n // self.mixtures
+        mixture = data.fit_part(
+            "embedding",
+            MultinomialMixture(components=components, mixtures=self.mixtures, seed=seed),
         )
-        say(
-            f"{what}: log-likelihood of a held-out item {', '.join(f'{one:.3f}' for one in found.held_out)}"
+        users = users_with_history(data)
+        log_memberships = mixture.embed(csr_array(data.histories[users]))
+        sizes = mean_memberships(log_memberships, data.user_weights[users])
+        n_tiny = int((sizes * len(users) < 1).sum())
+        if n_tiny:
+            say(f"{n_tiny} of {len(sizes)} communities have less than one member: fewer would do")
+        return MixtureCommunities(
+            mixture=mixture,
+            anchors=users[log_memberships.argmax(axis=0)],
+            sizes=sizes,
+            membership_weight=self.weight_for(base),
+            temperature=None if self.temperature is None else float(self.temperature),
+            top_k=self.top_k,
+            shared_epochs=shared_epochs(self.shared_epochs, base, global_model),
         )
 
-    def embed(self, histories: csr_array) -> Floats:
-        """Compute the log memberships of histories.
+    def weight_for(self, base: Recommender) -> float:
+        """Return the membership weight for copies of a model."""
+        if self.membership_weight is not None:
+            return float(self.membership_weight)
+        return _WEIGHT_FOR_NETWORKS if base.learns_by_epoch else _WEIGHT_FOR_SOLVED_MODELS
 
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items; their users need not be known. An empty history has the shares of the users.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × (mixtures · components); exp of them sums to 1 over each mixture.
-        """
-        log_items = fitted(self.log_items_, self)
-        rows = check_histories(histories, len(log_items))
-        # An item that was added after the fit has log P = 0, and is not evidence of anything.
-        known = (log_items[rows.indices, 0] != 0).astype(np.float32)
-        rows = csr_array((rows.data * known, rows.indices, rows.indptr), shape=rows.shape)
-        log_sizes = fitted(self.log_sizes_, self).reshape(self.mixtures, self.components)
-        memberships = log_memberships(_scaled(rows, self.evidence), log_items, log_sizes)
-        return memberships.reshape(rows.shape[0], -1)
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """Make the fitted model again; refuse another number of communities than the parameters say."""
-        model = super().restore(params, state)
-        count, found = model.mixtures * model.components, len(fitted(model.log_sizes_, model))
-        if found != count:
-            raise ModelFileError(
-                f"{cls.__name__}: log_sizes: expected {count} communities, found {found}"
-            )
-        return model
-
-    def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """Rows by user and by item, the probabilities while they are found, and the memberships of a sample.
-
-        On the CPU where a GPU has too little memory.
-        """
-        device, width = choose_device(self.device), self.mixtures * self.components
-        stored, rows = 4 * (data.items + 1) * width, 16 * data.entries
-        users = min(data.users, max(SAMPLE_USERS, 4 * self.components))
-        sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(
-            data.users, 1
-        )
-
-        def learning(block: int) -> int:
-            return (
-                rows
-                + max(sample, 12 * stored)
-                + 5 * min(block, 4 * self.starts * width * data.users)
-            )
-
-        peak = learning(_BLOCK_BYTES_ON_GPU)
-        if device.type == "cuda" and peak > free_bytes(device):
-            device = torch.device("cpu")
-        histories = 24 * data.entries  # and a copy of them
-        if device.type == "cpu":
-            peak = histories + learning(_BLOCK_BYTES)
-        main = histories + rows + sample
-        return memory_on(
-            device, peak, stored, main=main, after=(stored, 0), checkpoint=stored, advice=_ADVICE
-        )
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class DealtMixture(MultinomialMixture):
-    """Deal the memberships of a mixture to other users at random: the control for what communities earn.
-
-    Communities have the same sizes, and memberships are as sure. A history is taken for that of the training user with
-    whom it has most items in common, and has the memberships of the user whose were dealt to that one.
-
-    Parameters
-    ----------
-    components, mixtures, evidence, rounds, starts, seed, device
-        As for `MultinomialMixture`; the seed deals the memberships too.
-    """
-
-    dealt_: Floats | None = learned("users", "communities")
-    known_items_: npt.NDArray[np.int32] | None = learned("entries", dtype=np.int32)
-    known_starts_: npt.NDArray[np.int64] | None = learned("row starts", dtype=np.int64)
-
-    def _fit(self, data: TrainingData) -> None:
-        super()._fit(data)
-        rows = as_histories(data.train)
-        order = stream(self.seed, "dealt memberships").permutation(rows.shape[0])
-        self.dealt_ = super().embed(rows)[order]
-        self.known_items_, self.known_starts_ = (
-            rows.indices.astype(np.int32),
-            rows.indptr.astype(np.int64),
-        )
-
-    def embed(self, histories: csr_array) -> Floats:
-        """Give each history the log memberships that its user was dealt.
-
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items. An empty history has the shares of the users.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × (mixtures · components).
-        """
-        items, starts = fitted(self.known_items_, self), fitted(self.known_starts_, self)
-        dealt = fitted(self.dealt_, self)
-        rows = check_histories(histories, len(fitted(self.log_items_, self)))
-        known = csr_array(
-            (np.ones(len(items), np.float32), items, starts), shape=(len(dealt), rows.shape[1])
-        ).T.tocsr()
-        found = np.tile(fitted(self.log_sizes_, self), (rows.shape[0], 1))
-        tie = 1e-6 * np.diff(starts)  # of equal ones the user with the fewest other items
-        for start in range(0, rows.shape[0], _DEALT_AT_ONCE):
-            part = _rows_between(rows, start, start + _DEALT_AT_ONCE)
-            common = (
-                csr_array(
-                    (np.ones(part.nnz, np.float32), part.indices, part.indptr), shape=part.shape
-                )
-                @ known
-            )
-            users, some = (
-                (common.toarray() - tie).argmax(axis=1),
-                np.flatnonzero(np.diff(part.indptr)),
-            )
-            found[start + some] = dealt[users[some]]
-        return found
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """Make the fitted model again; refuse known histories that do not fit."""
-        model = super().restore(params, state)
-        items, starts = fitted(model.known_items_, model), fitted(model.known_starts_, model)
-        dealt = fitted(model.dealt_, model)
-        rising = (
-            len(dealt) > 0
-            and len(starts) == len(dealt) + 1
-            and starts[0] == 0
-            and starts[-1] == len(items)
-        )
-        within = not len(items) or (
-            items.min() >= 0 and items.max() < len(fitted(model.log_items_, model))
-        )
-        if not (rising and (np.diff(starts) >= 0).all() and within):
-            raise ModelFileError(
-                f"{cls.__name__}: the known histories do not fit {len(dealt)} users"
-            )
-        return model
-
-    def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """What the mixture takes, and the memberships and histories of all users."""
-        use, stored = (
-            super().memory_bytes(data),
-            4 * data.users * self.mixtures * self.components + 4 * data.entries,
-        )
+    def selected(self, communities: MixtureCommunities) -> Mixtures:
+        """Return the finder with the temperature and all else that was chosen."""
         return replace(
-            use,
-            main=use.main + 2 * stored,
-            main_after=use.main_after + stored,
-            folder=use.folder + stored,
+            self,
+            n=len(communities),
+            membership_weight=communities.membership_weight,
+            temperature=communities.temperature,
+            shared_epochs=communities.shared_epochs,
+        )
+
+    def with_n(self, n: int) -> Self:
+        """Return the finder with at most so many communities, as many in each mixture."""
+        mixtures = min(self.mixtures, n)
+        return replace(self, n=n // mixtures * mixtures, mixtures=mixtures)
+
+    def memory(
+        self, size: DataSize, *, base: Recommender, global_model: Recommender
+    ) -> dict[str, MemoryUse]:
+        """Estimate the mixtures while they are fitted, and the memberships."""
+        components = max(self.n // self.mixtures, 1)
+        mixture = MultinomialMixture(components=components, mixtures=self.mixtures)
+        answering = min(self.top_k / self.n, 1.0)
+        return {
+            "embedding": mixture.memory_bytes(size),
+            "communities": memory_of_weights(size, self.n, dimensions=self.n, share=answering),
+        }
+
+    def __str__(self) -> str:
+        text = f"{self.mixtures} × {self.n // self.mixtures} communities by likelihood"
+        if self.membership_weight is None:
+            return text
+        return f"{text}, membership weight {self.membership_weight:g}"
+
+
+def check_divisions(name: str, divisions: int, n: int) -> None:
+    """Refuse more divisions than communities."""
+    if divisions > n:
+        raise ConfigError(
+            f"{name}: expected at most as many as communities, {n}, found {divisions}"
         )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class RandomGroups(BaseEstimator):
-    """Divide histories at random into groups, several times over: no communities, but models that differ.
+def shared_epochs(epochs: int | None, base: Recommender, global_model: Recommender) -> int:
+    """Return in how many epochs networks learn from all users alike, given what was asked for."""
+    if not base.learns_by_epoch:
+        return 0
+    most = int(base.get_params()["epochs"])
+    if epochs is None:
+        most = most * 2 // 3
+        return min(global_model.best_epoch_ or most, most)
+    if epochs >= most:
+        raise ConfigError(f"shared_epochs: expected fewer than epochs, {most}, found {epochs}")
+    return epochs
 
-    The group of a history follows from its items and the seed; the others have a hundredth of the membership in all.
 
-    Parameters
-    ----------
-    components : int, default 8
-        Groups of one division.
-    mixtures : int, default 1
-        Divisions, side by side.
-    seed : int, default 0
-        Seed of the groups.
+def mean_memberships(log_memberships: FloatArray, user_weights: FloatArray) -> FloatArray:
+    """Return the mean membership of each community, by the users' weights."""
+    sums = []
+    start = 0
+    for rows in blocks(log_memberships):
+        weights = user_weights[start : start + len(rows), None]
+        sums.append((np.exp(rows) * weights).sum(axis=0))
+        start += len(rows)
+    means = np.sum(sums, axis=0) / user_weights.sum(dtype=np.float64)
+    return np.asarray(means, dtype=np.float32)
+
+
+def blocks(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the rows block by block of users."""
+    starts = range(0, len(rows), _USERS_PER_BLOCK)
+    return (rows[start : start + _USERS_PER_BLOCK] for start in starts)
+
+
+def top_k_weights(weights: FloatArray, k: int) -> FloatArray:
+    """Return the `k` largest of each row, of equal ones the first, scaled so that they sum to 1.
+
+    Those that are hardly anything beside the largest are left out too, which saves their models'
+    answers.
+    """
+    if k < weights.shape[1]:
+        largest = np.argsort(-weights, axis=1, kind="stable")[:, :k]
+        strong = np.zeros_like(weights)
+        np.put_along_axis(strong, largest, np.take_along_axis(weights, largest, axis=1), axis=1)
+        weights = strong
+    least = _LEAST_SHARE_OF_THE_LARGEST * weights.max(axis=1, keepdims=True)
+    weights = np.where(weights < least, 0, weights)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def flattened_memberships(
+    log_memberships: FloatArray, divisions: int, temperature: float, top_k: int
+) -> csr_array:
+    """Return softmax(log membership / temperature) in each division, the mean over the divisions.
+
+    Of these weights the `top_k` largest of a user stay; rows sum to 1.
+    """
+    parts = [csr_array((0, log_memberships.shape[1]), dtype=np.float32)]
+    for rows in blocks(log_memberships):
+        logits = rows.reshape(len(rows), divisions, -1)
+        logits = (logits - logits.max(axis=2, keepdims=True)).astype(np.float64) / temperature
+        weights = np.exp(np.maximum(logits, _LOWEST_LOGIT)).astype(np.float32)
+        weights /= weights.sum(axis=2, keepdims=True) * divisions
+        parts.append(csr_array(top_k_weights(weights.reshape(rows.shape), top_k)))
+    return csr_array(vstack(parts, format="csr"))
+
+
+def shown_memberships(log_memberships: FloatArray) -> csr_array:
+    """Return the probabilities that are at least a hundredth."""
+    parts = [csr_array((0, log_memberships.shape[1]), dtype=np.float32)]
+    for rows in blocks(log_memberships):
+        probabilities = np.exp(rows)
+        parts.append(csr_array(np.where(probabilities < _LEAST_MEMBERSHIP_SHOWN, 0, probabilities)))
+    return csr_array(vstack(parts, format="csr"))
+
+
+def summed_members(memberships: csr_array) -> IntArray:
+    """Return the sum of the probabilities of each community, rounded."""
+    return np.rint(np.asarray(memberships.sum(axis=0)).ravel()).astype(np.int64)
+
+
+def train_weights_by_membership(
+    memberships: FloatArray, size: float, membership_weight: float
+) -> FloatArray:
+    """Return (1 − c) + c · membership / mean membership for each user.
+
+    Nobody is left out altogether: all networks visit all users in the epochs that they share.
+    """
+    size = np.maximum(np.float32(size), _LEAST_WEIGHT)
+    weights = (1 - membership_weight) + membership_weight * memberships / size
+    return np.asarray(np.maximum(weights, _LEAST_WEIGHT), dtype=np.float32)
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, float) and 0 <= value <= 1
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, float) and 0 < value < float("inf")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def is_natural(value: object) -> bool:
+    """Return whether a value is a whole number from 0 on."""
+    return type(value) is int and value >= 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureCommunities(Communities):
+    """The components of mixtures, one mixture after the other; a position is its log memberships.
+
+    A community answers with softmax(log membership / temperature) of its mixture, the mean over the
+    mixtures; of these weights the `top_k` largest stay. `anchors` are the surest members, `sizes` the
+    mean memberships. The temperature is None until it is chosen.
     """
 
-    gives_memberships: ClassVar[bool] = True
+    mixture: MultinomialMixture = learned_part(MultinomialMixture, "items", "communities")
+    anchors: IntArray = learned("communities", dtype=np.int64)
+    sizes: FloatArray = learned("communities")
+    membership_weight: float = learned_fact("a number from 0 to 1", _is_fraction)
+    temperature: float | None = learned_fact("a number above 0", _is_positive, optional=True)
+    top_k: int = learned_fact("a whole number ≥ 1", _is_count)
+    shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
 
-    components: int = whole(8)
-    mixtures: int = whole(1)
-    seed: int = seed_param()
-    item_keys_: npt.NDArray[np.int64] | None = learned("items", "mixtures", dtype=np.int64)
+    def check(self) -> None:
+        """Refuse anchors and sizes below 0."""
+        if (self.anchors < 0).any():
+            raise DataError("an anchor has a row below 0")
+        if (self.sizes < 0).any():
+            raise DataError("sizes: expected numbers of at least 0")
 
-    def _fit(self, data: TrainingData) -> None:
-        rng = stream(self.seed, "random groups")
-        self.item_keys_ = rng.integers(0, 2**40, (data.matrix.shape[1], self.mixtures))
+    @property
+    def divisions(self) -> int:  # type: ignore[override]
+        """The number of mixtures."""
+        return self.mixture.mixtures
 
-    def embed(self, histories: csr_array) -> Floats:
-        """Compute the log memberships of histories, whose users need not be known.
+    def __len__(self) -> int:
+        return len(self.sizes)
 
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items.
+    def locate(self, histories: csr_array) -> FloatArray:
+        """Return the log membership of each history in each community."""
+        starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
+        parts = [csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts]
+        embedded = [self.mixture.embed(part) for part in parts]
+        return np.concatenate(embedded or [np.zeros((0, len(self)), np.float32)])
 
-        Returns
-        -------
-        ndarray of float32
-            Users × (mixtures · components).
+    def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
+        """Return a weight that grows with the membership."""
+        memberships = np.exp(self._checked(positions)[:, community])
+        return train_weights_by_membership(
+            memberships, self.sizes[community], self.membership_weight
+        )
+
+    def answer_weights(self, positions: FloatArray) -> csr_array:
+        """Return the flattened memberships of the strongest communities; rows sum to 1."""
+        temperature = self.temperature or _TEMPERATURE_WITHOUT_VALIDATION
+        return flattened_memberships(
+            self._checked(positions), self.divisions, temperature, self.top_k
+        )
+
+    def memberships(self, positions: FloatArray) -> csr_array:
+        """Return the probability of each community, where it is at least a hundredth."""
+        return shown_memberships(self._checked(positions))
+
+    def count_members(self, memberships: csr_array) -> IntArray:
+        """Return how many users each community has: the sum of their probabilities, rounded."""
+        return summed_members(memberships)
+
+    def while_learning(self) -> MixtureCommunities:
+        """Return the communities with a high temperature, where it is still to be chosen."""
+        if self.temperature is not None:
+            return self
+        return replace(self, temperature=_TEMPERATURE_WHILE_LEARNING)
+
+    def calibrated(self, models: Any, judge: Judge, combiner: Combiner) -> MixtureCommunities:
+        """Return the communities with the temperature that validation likes best.
+
+        Networks gain by being averaged: of temperatures that are equally good they take the highest.
+        Solved models gain nothing by it: they take the one with the best value at its best share.
         """
-        keys = fitted(self.item_keys_, self)
-        rows = check_histories(histories, len(keys))
-        held = csr_array((np.ones(rows.nnz, np.int64), rows.indices, rows.indptr), shape=rows.shape)
-        groups = np.asarray(held @ keys) % self.components  # (users, mixtures)
-        others = 0.01 / max(self.components - 1, 1)
-        found = np.full((*groups.shape, self.components), np.log(others), dtype=np.float32)
-        np.put_along_axis(
-            found, groups[:, :, None], np.log(1 - others * (self.components - 1)), axis=2
-        )
-        return found.reshape(len(groups), -1)
+        if self.temperature is not None:
+            return self
+        learns_by_epoch = models.epochs_ is not None
+        n_users = judge.validation.n_users
+        # Many local matrices are slow to read: some of the users suffice.
+        n_judging = n_users if learns_by_epoch else _MOST_JUDGING_USERS
+        users = evenly_spaced_rows(n_users, n_judging)
+        positions = self.locate(csr_array(judge.validation.history_matrix[users]))
+        panels = [
+            judge.panel(replace(self, temperature=temperature).answer_weights(positions), users)
+            for temperature in TEMPERATURES
+        ]
+        if learns_by_epoch:
+            learning = combiner.while_learning()
+            best = highest_within_noise([panel.values(models, learning) for panel in panels])
+        else:
+            combiners = combiner.candidates(coarse=True)
+            best = int(np.argmax([max(panel.scores(models, combiners)) for panel in panels]))
+        say(f"temperature {TEMPERATURES[best]:g} of the memberships by which communities answer")
+        return replace(self, temperature=TEMPERATURES[best])
 
-    def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """The keys of the items, and the histories once more."""
-        keys = 8 * data.items * self.mixtures
-        return MemoryUse(main=keys + 16 * data.entries, main_after=keys, folder=keys)
+    def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
+        """Return the memberships at rising temperatures."""
+        softer = [
+            flattened_memberships(self._checked(positions), self.divisions, temperature, len(self))
+            for temperature in _TEMPERATURES_OF_A_MAP
+        ]
+        return [np.asarray(weights.toarray(), dtype=np.float32) for weights in softer]
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the memberships are used by."""
+        return {
+            "mixtures": self.divisions,
+            "membership_weight": self.membership_weight,
+            "temperature": self.temperature or _TEMPERATURE_WITHOUT_VALIDATION,
+            "coverage": 1.0,
+        }
 
-def check_component_count(count: int, user_count: int) -> None:
-    """Refuse more components than users."""
-    if count > user_count:
-        raise DataError(
-            f"components: {count:,} were requested, there are only {user_count:,} users with a history; take fewer"
-        )
-
-
-class Mixtures(NamedTuple):
-    """The parameters of several mixtures, and the log-likelihood of a held-out item after their starts."""
-
-    log_items: Floats  # (items, mixtures · components)
-    log_sizes: Floats  # (mixtures, components)
-    temperatures: Floats  # (mixtures,), of the first rounds
-    held_out: Floats  # (mixtures,)
-
-    def of(self, places: npt.NDArray[np.int64]) -> Mixtures:
-        """Some of them, in the order of their places."""
-        items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, places]
-        return Mixtures(items.reshape(len(items), -1), *(one[places] for one in self[1:]))
-
-    def as_they_are_and_heated(self) -> Mixtures:
-        """All at a temperature of 1, then all at their own.
-
-        Heated again some find more, and some melt: their components become the same.
-        """
-        count = len(self.temperatures)
-        both = self.of(np.tile(np.arange(count), 2))
-        return both._replace(
-            temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures])
-        )
-
-    def state(
-        self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None
-    ) -> ModelState:
-        """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
-        listed = [] if likelihoods is None else likelihoods.tolist()
-        return ModelState(self._asdict(), {"round": rounds, "likelihoods": listed})
-
-    def at(self, now: Parameters) -> Mixtures:
-        """The same with other parameters."""
-        log_items, log_sizes = (one.cpu().numpy() for one in now)
-        return self._replace(log_items=log_items, log_sizes=log_sizes)
-
-    @classmethod
-    def restore(cls, state: ModelState) -> Mixtures:
-        return cls(**{name: np.array(state.arrays[name]) for name in cls._fields})
-
-
-class Parameters(NamedTuple):
-    """The parameters of several mixtures on a device."""
-
-    log_items: Tensor  # (items, mixtures · components)
-    log_sizes: Tensor  # (mixtures, components)
-
-
-class Block(NamedTuple):
-    """Some users on a device: their rows, the same by item, and their weights."""
-
-    by_user: SparseRows
-    by_item: SparseRows
-    weights: Tensor  # (users,)
-
-
-@dataclass(frozen=True)
-class EM:
-    """EM on the scaled histories of weighted users, in blocks, for several mixtures at once."""
-
-    blocks: Sequence[Block]
-    popular: Tensor  # (items,), the pseudo-counts of every component
-    total: float  # of the users' weights
-
-    @classmethod
-    def of(
-        cls,
-        rows: csr_array,
-        weights: Floats,
-        width: int,
-        device: torch.device,
-        users: int | None = None,
-    ) -> EM:
-        """Bring the rows to a device for mixtures of `width` components in all, in blocks of so many users."""
-        per_block = users or max(
-            (_BLOCK_BYTES if device.type == "cpu" else _BLOCK_BYTES_ON_GPU) // (4 * width), 1
-        )
-        blocks = []
-        for start in range(0, rows.shape[0], per_block):
-            part = _rows_between(rows, start, start + per_block)
-            by_user, by_item = (_on_device(one, device) for one in (part, part.T.tocsr()))
-            blocks.append(
-                Block(
-                    by_user,
-                    by_item,
-                    torch.from_numpy(weights[start : start + per_block]).to(device),
-                )
+    def _checked(self, positions: FloatArray) -> FloatArray:
+        if positions.ndim != 2 or positions.shape[1] != len(self):
+            raise DataError(
+                f"memberships: expected {len(self)} communities, found shape {positions.shape}"
             )
-        counts = sum(
-            (block.by_item.sum_of(block.weights[:, None])[:, 0] for block in blocks),
-            torch.tensor(_UNSEEN),
-        )
-        popular = counts * (_PSEUDO_COUNTS * rows.shape[1] / counts.sum())
-        return cls(blocks, popular, float(weights.sum(dtype=np.float64)))
-
-    def parameters(self, counts: Tensor, sizes: Tensor) -> Parameters:
-        """The M step: from the items that each component has, (items, all components), and its users."""
-        counts = counts + self.popular[:, None]
-        return Parameters(
-            torch.log(counts / counts.sum(dim=0)), torch.log(sizes / self.total + 1e-9).float()
-        )
-
-    def begin(self, log_memberships: Tensor) -> Parameters:
-        """The parameters that given log memberships lead to, (users, mixtures, components)."""
-        starts = np.cumsum([0, *(len(block.weights) for block in self.blocks)])
-        given = [log_memberships[start:end] for start, end in pairwise(starts)]
-        return self._maximise(given)[0]
-
-    def step(
-        self, old: Parameters, temperature: Tensor | float = 1.0
-    ) -> tuple[Parameters, npt.NDArray[np.float64]]:
-        """One round: new parameters, and each mixture's log-likelihood at the old ones with that of pseudo-counts.
-
-        The scores of a mixture are divided by its temperature, one for all or (mixtures, 1).
-        """
-        scores = (
-            (
-                block.by_user.sum_of(old.log_items).view(-1, *old.log_sizes.shape) + old.log_sizes
-            ).div_(temperature)
-            for block in self.blocks
-        )
-        new, likelihoods = self._maximise(scores)
-        prior = (self.popular @ old.log_items).view(old.log_sizes.shape).sum(dim=1)
-        return new, np.asarray((likelihoods + prior).cpu().numpy(), dtype=np.float64)
-
-    def likelihoods(self, found: Mixtures) -> npt.NDArray[np.float64]:
-        """The log-likelihood of each mixture, with that of pseudo-counts."""
-        return self.step(
-            Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in found[:2]))
-        )[1]
-
-    def _maximise(self, scores: Any) -> tuple[Parameters, Tensor]:
-        """The parameters of the memberships softmax(scores), and each mixture's Σ_u weight · log Σ exp(scores)."""
-        counts: Any = 0
-        sizes: Any = 0
-        likelihoods: Any = 0
-        for block, found in zip(self.blocks, scores, strict=True):
-            sums = torch.logsumexp(found, dim=2)  # (users, mixtures)
-            weights = block.weights[:, None]
-            memberships = (found - sums[:, :, None]).exp_().mul_(weights[:, :, None])
-            likelihoods = likelihoods + (sums * weights).sum(dim=0, dtype=torch.float64)
-            sizes = sizes + memberships.sum(dim=0, dtype=torch.float64)
-            counts = counts + block.by_item.sum_of(memberships.flatten(1))
-        return self.parameters(counts, sizes), likelihoods
-
-    def run(
-        self,
-        begun: Mixtures,
-        rounds: int,
-        progress: Bar,
-        checkpoint: Checkpoint,
-        facts: Mapping[str, Any] = _BEGUN,
-    ) -> Mixtures:
-        """All rounds after those done; from soft memberships to those of the formula, by thirds.
-
-        At a temperature of 1 they end once the likelihood no longer rises.
-        """
-        now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
-        first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
-        number, before, is_hot = (
-            facts["round"],
-            np.array(facts["likelihoods"]),
-            bool((first > 1).any()),
-        )
-        progress.advance(number)
-        while number < rounds:
-            third = number * 3 // rounds
-            now, likelihoods = self.step(now, (first / 2**third).clamp(min=1) if third < 2 else 1.0)
-            number += 1
-            progress.advance(note=f"log-likelihood of a user {likelihoods.mean() / self.total:.3f}")
-            if third == 2 or not is_hot:
-                if (
-                    len(before)
-                    and (likelihoods - before <= _LEAST_RISE * np.abs(likelihoods)).all()
-                ):
-                    number = rounds
-                before = likelihoods
-            if checkpoint.due() or (number == rounds and checkpoint.saves):
-                checkpoint.save("mixture", begun.at(now).state(number, before))
-        return begun.at(now)
+        return positions
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Users on whom starts are compared: a tenth of their entries is held out, of nobody all."""
-
-    shown: csr_array
-    held: csr_array
-    weights: Floats
-    embeddings: Floats  # by singular directions of what is shown
-
-    @classmethod
-    def of(cls, rows: csr_array, weights: Floats, components: int, seed: int) -> Self:
-        """All users, or so many of them that they suffice for as many components."""
-        rng, count = stream(seed, "mixture", "sample"), max(SAMPLE_USERS, 4 * components)
-        if rows.shape[0] > count:
-            users = np.sort(rng.choice(rows.shape[0], count, replace=False))
-            rows, weights = csr_array(rows[users]), weights[users]
-        drawn = (rng.random(rows.nnz) < _HELD_OUT) & (rows.data > 0)
-        drawn &= ~np.repeat(
-            np.add.reduceat(rows.data * ~drawn, rows.indptr[:-1]) <= 0, np.diff(rows.indptr)
-        )
-        shown, held = (_entries(rows, one) for one in (~drawn, drawn))
-        embedder = TruncatedSVD(
-            dimensions=_DIRECTIONS, seed=derive_seed(seed, "mixture", "directions")
-        )
-        return cls(shown, held, weights, embedder.fit(shown).embed(shown))
-
-    def try_starts(
-        self,
-        model: MultinomialMixture,
-        count: int,
-        rounds: int,
-        device: torch.device,
-        progress: Bar,
-    ) -> tuple[Mixtures, npt.NDArray[np.float64]]:
-        """So many mixtures, each from its own clusters of k-means, and each user's log-likelihood of held-out items.
-
-        The latter is (users, mixtures); an entry counts with its value.
-        """
-        components, rows = model.components, _scaled(self.shown, model.evidence)
-        first = np.full(
-            (rows.shape[0], count, components), (1 - _ON_CLUSTER) / components, np.float32
-        )
-        for start in range(count):
-            clusters = _clusters(
-                self.embeddings, components, derive_seed(model.seed, "mixture", "start", start)
-            )
-            first[np.arange(len(first)), start, clusters] += _ON_CLUSTER
-        steps = EM.of(rows, self.weights, count * components, device)
-        temperatures = np.resize(np.array(_TEMPERATURES, np.float32), count)
-        nothing = np.zeros(0, np.float32)
-        begun = Mixtures(nothing, nothing, temperatures, nothing)
-        begun = begun.at(steps.begin(torch.from_numpy(np.log(first)).to(device)))
-        found = steps.run(begun, rounds, progress, Checkpoint())
-        sums = held_out_sums(rows, self.held, found)
-        entries = float((self.weights * _row_sums(self.held)).sum())
-        return found._replace(
-            held_out=(self.weights @ sums / max(entries, 1e-9)).astype(np.float32)
-        ), sums
+def highest_within_noise(values: Sequence[npt.NDArray[Any]]) -> int:
+    """Return the number of the last of some users' values that is not surely below the best."""
+    best = max(values, key=lambda users: float(users.mean()))
+    return max(k for k, users in enumerate(values) if not is_significantly_better(best, users))
 
 
-class ComponentChoice(NamedTuple):
-    """A number of components, and the log-likelihood of a held-out item with 1 and with each that was tried.
-
-    `errors` are the standard errors, over the users, of the differences from the largest likelihood.
-    """
-
-    components: int
-    likelihoods: Mapping[int, float]
-    errors: Mapping[int, float]
-
-
-def choose_components(
-    train: Interactions | csr_array,
-    among: Sequence[int] = (4, 8, 16, 32, 64),
-    *,
-    share: float = 0.85,
-    evidence: float = 20.0,
-    rounds: int = 30,
-    starts: int = 2,
-    seed: int = 0,
-    device: str = "auto",
-) -> ComponentChoice:
-    """Choose the components of a mixture by the likelihood of held-out items.
-
-    The fewest are taken that reach `share` of the largest gain over a single component, to within a standard error over
-    the users. The last few percent take many more components, each with fewer users to learn from.
-
-    Parameters
-    ----------
-    train : Interactions or csr_array
-        What a mixture is to be fitted on; of many users a sample is used.
-    among : sequence of int, default (4, 8, 16, 32, 64)
-        The numbers to try; those above the number of users are left out.
-    share : float, default 0.85
-        Of the gain in log-likelihood; 1 takes the fewest that are as good as the best.
-    evidence, starts, seed, device
-        As for `MultinomialMixture`.
-    rounds : int, default 30
-        Rounds of EM for each.
-
-    Returns
-    -------
-    ComponentChoice
-    """
-    check_counts(**{f"among[{place}]": one for place, one in enumerate(among)})
-    rows = as_histories(train)
-    rows, weights = _with_items(rows, np.ones(rows.shape[0], np.float32))
-    check_component_count(min(among), rows.shape[0])
-    tried = sorted({1, *(one for one in among if one <= rows.shape[0])})
-    use = MultinomialMixture(components=tried[-1], starts=starts, device=device).memory_bytes(
-        DataSize.of(rows, validated=False)
-    )
-    plan_memory(f"{tried[-1]} communities of {rows.shape[0]:,} users", use.main, _ADVICE)
-    sample = Sample.of(rows, weights, tried[-1], seed)
-    sums: dict[int, npt.NDArray[np.float64]] = {}
-    with bar("components: rounds of EM", rounds * len(tried)) as progress:
-        for components in tried:
-            model = MultinomialMixture(components=components, evidence=evidence, seed=seed)
-            found, of_users = sample.try_starts(
-                model, starts, rounds, torch.device(use.device_name), progress
-            )
-            sums[components] = of_users[:, int(found.held_out.argmax())]
-    entries = _row_sums(sample.held)
-    total = max(float(entries.sum()), 1e-9)
-    likelihoods = {one: float(of_users.sum()) / total for one, of_users in sums.items()}
-    best = max((one for one in tried if one in among), key=lambda one: likelihoods[one])
-    errors = {}
-    for one, of_users in sums.items():
-        differences = of_users - sums[best] - (likelihoods[one] - likelihoods[best]) * entries
-        errors[one] = float(np.sqrt(np.square(differences).sum())) / total
-    # Less than what ends EM is no gain either.
-    enough = (
-        share * likelihoods[best]
-        + (1 - share) * likelihoods[1]
-        - _LEAST_RISE * abs(likelihoods[best])
-    )
-    chosen = next(
-        (one for one in tried if one in among and likelihoods[one] >= enough - errors[one]), best
-    )
-    listed = ", ".join(f"{one}: {likelihood:.4f}" for one, likelihood in likelihoods.items())
-    say(f"components: {chosen} by the log-likelihood of a held-out item ({listed})")
-    return ComponentChoice(chosen, likelihoods, errors)
-
-
-def log_memberships(rows: csr_array, log_items: Floats, log_sizes: Floats) -> Floats:
-    """The log memberships of scaled rows, (users, mixtures, components)."""
-    scores = (rows @ log_items).reshape(-1, *log_sizes.shape) + log_sizes
-    return np.asarray(scores - _log_sums(scores), dtype=np.float32)
-
-
-def held_out_sums(rows: csr_array, held: csr_array, found: Mixtures) -> npt.NDArray[np.float64]:
-    """Σ value · log Σ_j membership_j P_ji over each user's held-out items, given scaled rows; (users, mixtures)."""
-    memberships = log_memberships(rows, found.log_items, found.log_sizes)
-    log_items = found.log_items.reshape(-1, *found.log_sizes.shape)
-    owners = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
-    sums = np.zeros((held.shape[0], len(found.log_sizes)))
-    per_block = max(_BLOCK_BYTES // (4 * found.log_sizes.size), 1)
-    for start in range(0, held.nnz, per_block):
-        part = slice(start, start + per_block)
-        both = (
-            memberships[owners[part]] + log_items[held.indices[part]]
-        )  # (entries, mixtures, components)
-        np.add.at(sums, owners[part], held.data[part, None] * _log_sums(both)[:, :, 0])
-    return sums
-
-
-def _log_sums(scores: Floats) -> Floats:
-    """Log Σ exp over the last axis, which stays."""
-    largest = scores.max(axis=-1, keepdims=True)
-    return np.asarray(largest + np.log(np.exp(scores - largest).sum(axis=-1, keepdims=True)))
-
-
-def _clusters(embeddings: Floats, count: int, seed: int) -> npt.NDArray[np.int32]:
-    """The cluster of each user by k-means, in one thread: several would add up in an order of their own."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different users than clusters
-        return np.asarray(
-            KMeans(count, n_init=1, max_iter=100, random_state=seed % 2**32).fit(embeddings).labels_
-        )
-
-
-def _with_items(rows: csr_array, weights: Floats) -> tuple[csr_array, Floats]:
-    """The rows of the users with a weight and a history of any weight, and their weights."""
-    used = (weights > 0) & (_row_sums(rows) > 0)
-    if not used.any():
-        raise DataError(
-            "expected a user with a history among those with a weight above 0, found none"
-        )
-    return (rows, weights) if used.all() else (csr_array(rows[used]), weights[used])
-
-
-def _row_sums(rows: csr_array) -> npt.NDArray[np.float64]:
-    """The sum of each row in 64 bits."""
-    sums, used = np.zeros(rows.shape[0]), np.diff(rows.indptr) > 0
-    if used.any():
-        sums[used] = np.add.reduceat(rows.data, rows.indptr[:-1][used], dtype=np.float64)
-    return sums
-
-
-def _scaled(rows: csr_array, evidence: float) -> csr_array:
-    """Rows scaled to a sum of at most `evidence`; they share the places of their entries with the rows given."""
-    factors = (evidence / np.maximum(_row_sums(rows), evidence)).astype(np.float32)
-    values = rows.data * np.repeat(factors, np.diff(rows.indptr))
-    return csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
-
-
-def _entries(rows: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
-    """The rows with some of their entries."""
-    offsets = np.concatenate([[0], np.cumsum(mask)])[rows.indptr]
-    return csr_array((rows.data[mask], rows.indices[mask], offsets), shape=rows.shape)
-
-
-def _rows_between(rows: csr_array, start: int, end: int) -> csr_array:
-    """Consecutive rows, whose entries are views of the given ones."""
-    offsets = rows.indptr[start : end + 1]
-    part = slice(offsets[0], offsets[-1])
-    shape = len(offsets) - 1, rows.shape[1]
-    return csr_array((rows.data[part], rows.indices[part], offsets - offsets[0]), shape=shape)
-
-
-def _on_device(rows: csr_array, device: torch.device) -> SparseRows:
-    return SparseRows(
-        *(torch.from_numpy(one).to(device) for one in (rows.indices, rows.data, rows.indptr))
-    )
+def evenly_spaced_rows(n_rows: int, most: int) -> IntArray:
+    """Return row numbers below `n_rows`, all or at most so many, evenly spaced."""
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(np.int64))

@@ -173,3 +173,15 @@ def verdict_on(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> Verdi
     if paired.low <= 0 <= paired.high or max(t_p, wilcoxon_p) >= _LEVEL:
         return "undecided"
     return "better" if paired.low > 0 else "worse"
+
+
+# One side of a 95 % interval, in standard errors.
+ONE_SIDE = 1.645
+
+
+def is_significantly_better(
+    values: npt.NDArray[Any], others: npt.NDArray[Any], errors: float = ONE_SIDE
+) -> bool:
+    """Return whether the mean of paired differences exceeds so many of its standard errors."""
+    gains = values - others
+    return bool(gains.mean() > errors * gains.std() / max(len(gains), 1) ** 0.5)

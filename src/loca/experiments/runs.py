@@ -243,7 +243,7 @@ class Run:
         )
         base = get_params(model).get("base")
         selected = (
-            None if base is None or not base.learns_by_epoch else model.with_selected_params()
+            None if base is None or not base.learns_by_epoch else model.selected()
         )
         return ComparedModel(
             *measured, selected, "" if self.repeats is None else self.repeats.name

@@ -5,33 +5,34 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any, Self, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from loca.communities.mixture import Mixtures
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.data.statistics import warn_of_file_order
-from loca.errors import ConfigError, DataError, ModelFileError
+from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import mean_value
 from loca.evaluation.explain import Sources
 from loca.evaluation.top_n import AnyScores
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
+from loca.local.engines.stacked.trainer import StackedTrainer
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import device_param, score_on
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
+from loca.models.params import number, seed_param, whole
 from loca.models.recommender import (
     ItemRows,
-    ModelState,
     Recommender,
     Scores,
     SimilarityKind,
@@ -39,10 +40,9 @@ from loca.models.recommender import (
     clone,
     fitted,
     model_param,
-    number,
-    seed_param,
-    whole,
 )
+from loca.persistence.learned import learned_fact, learned_part
+from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 from loca.remarks import remark
@@ -90,6 +90,14 @@ class Trial:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.settings}): {self.score:.4f} at power {self.power:g}, {self.seconds:.1f} s"
+
+
+def _are_trials(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(trial, Trial) for trial in value)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(text) is str for text in value)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -145,9 +153,9 @@ class Auto(Recommender):
     device: str = device_param()
     seed: int = seed_param()
 
-    model_: Recommender | None = field(default=None, init=False)
-    trials_: tuple[Trial, ...] = field(default=(), init=False)
-    left_out_: tuple[str, ...] = field(default=(), init=False)  # for lack of time
+    model_: Recommender | None = learned_part(Recommender, "items", selects="chosen")
+    trials_: tuple[Trial, ...] = learned_fact("trials", _are_trials)
+    left_out_: tuple[str, ...] = learned_fact("names", _are_texts)  # for lack of time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,6 +163,7 @@ class Auto(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Search on validation and blend; with `chosen` only that is fitted."""
+        self.trials_, self.left_out_ = (), ()
         train, validation = data.train, data.validation
         if isinstance(train, Interactions) and train.recency is None:
             train = train.with_recency(self._recency)
@@ -231,9 +240,7 @@ class Auto(Recommender):
         users = int((np.diff(search.data.matrix.indptr) > 0).sum())
         communities = min(COMMUNITIES, users // _USERS_PER_COMMUNITY)
         if best is not None and communities > 1:
-            local = Loca(
-                base=clone(best), anchors=communities, communities="mixture", seed=self.seed
-            )
+            local = Loca(base=clone(best), communities=Mixtures(n=communities), seed=self.seed)
             expected = communities * ease.longest
             climb = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE, expected)
             parts["Loca of EASE"] = climb.run()
@@ -351,18 +358,6 @@ class Auto(Recommender):
             )  # the best so far, while the next is fitted
         return MemoryUse.in_turn(steps)
 
-    def count_items(self) -> int:
-        """Return how many items it scores."""
-        return fitted(self.model_, self).count_items()
-
-    def with_selected_params(self) -> Self:
-        """Copy the model so that it fits what was chosen and searches nothing."""
-        return (
-            clone(self)
-            if self.model_ is None
-            else clone(self, chosen=self.model_.with_selected_params())
-        )
-
     def _report(self) -> str:
         """Tabulate what each part earned on validation, and name what was left out for lack of time."""
         model = fitted(self.model_, self)
@@ -372,27 +367,6 @@ class Auto(Recommender):
         if self.left_out_:
             lines.append(f"left out for lack of time: {'; '.join(self.left_out_)}")
         return "\n".join(lines)
-
-    def state(self) -> ModelState:
-        facts = {
-            "trials": [list(astuple(trial)) for trial in self.trials_],
-            "left_out": list(self.left_out_),
-        }
-        return ModelState(facts=facts, parts={"model": fitted(self.model_, self)})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        inner = state.parts.get("model")
-        if not isinstance(inner, Recommender):
-            raise ModelFileError("auto: expected a part 'model' that is a recommender")
-        model.model_ = inner
-        try:
-            model.trials_ = tuple(Trial(*values) for values in state.facts["trials"])
-            model.left_out_ = tuple(state.facts.get("left_out", ()))  # not in earlier files
-        except TypeError as problem:
-            raise ModelFileError(f"auto: trials: {problem}") from problem
-        return model
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,27 +29,40 @@ from loca.local.blend_search import (
     spreads,
 )
 from loca.local.explain import AnswersOfParts, PartAnswer
-from loca.local.local_models import check_parts
 from loca.memory import DataSize, MemoryUse
+from loca.models.params import param, seed_param, whole
 from loca.models.recommender import (
     ItemRows,
-    ModelState,
     Recommender,
     Scores,
     SimilarityKind,
     TrainingData,
     clone,
     fitted,
-    param,
-    seed_param,
-    whole,
 )
+from loca.persistence.learned import learned_fact, learned_parts
 from loca.progress import say
 from loca.remarks import remark
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000
 _SCALES = ("z-score", "log-probability")
+
+
+def _is_tuple(value: object) -> bool:
+    return isinstance(value, tuple)
+
+
+def _is_earned(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, PartEarned) for part in value)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -98,11 +112,16 @@ class Blend(Recommender):
     cache_bytes: int = whole(CACHE_BYTES)
     seed: int = seed_param()
 
-    models_: dict[int, Recommender] | None = field(default=None, init=False)
-    columns_: tuple[Column, ...] | None = field(default=None, init=False)
-    earned_: tuple[PartEarned, ...] = field(default=(), init=False)
-    validation_score_: float | None = field(default=None, init=False)
-    metric_: str = field(default=str(DEFAULT_METRIC), init=False)  # what it is in
+    # None stands for a part that does not answer.
+    models_: tuple[Recommender | None, ...] | None = learned_parts(
+        Recommender, "items", selects="parts"
+    )
+    columns_: tuple[Column, ...] | None = learned_fact(
+        "(part, power, weight) triples", _is_tuple, selects="columns"
+    )
+    earned_: tuple[PartEarned, ...] | None = learned_fact("what each part earned", _is_earned)
+    validation_score_: float | None = learned_fact("a number", _is_number, optional=True)
+    metric_: str | None = learned_fact("the name of a metric", _is_text)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,31 +152,35 @@ class Blend(Recommender):
         validation = (
             None if data.validation is None else data.validation.weighed_as(self.train_data_)
         )
-        models = {}
-        for number in self._wanted_parts():
-            part, context = clone(self.parts[number]), data.context.inside(f"part {number}")
-            models[number] = context.fit(
-                part,
-                data.train,
-                user_weights=data.user_weights,
-                validation=validation,
-                metric=data.metric,
-            )
-            part.train_data_ = None  # the blend holds the data, once
+        judged = replace(data, validation=validation)
+        models = {
+            number: judged.fit_part(f"part {number}", clone(self.parts[number]))
+            for number in self._wanted_parts()
+        }
         self._weigh(models, validation, data.metric)
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the parts; the columns stay."""
         remark("kept", "Blend: the weights of its parts stay as validation found them")
-        self.models_ = {
-            number: model.updated(data, epochs)
-            for number, model in fitted(self.models_, self).items()
-        }
+        self.models_ = tuple(
+            None if model is None else model.updated(data, epochs)
+            for model in fitted(self.models_, self)
+        )
+
+    def answering(self) -> dict[int, Recommender]:
+        """Return the fitted parts that answer, by their numbers.
+
+        Returns
+        -------
+        dict of int to Recommender
+        """
+        models = fitted(self.models_, self)
+        return {number: model for number, model in enumerate(models) if model is not None}
 
     @property
     def takes_new_items(self) -> bool:
         """Whether all parts that answer take in new items."""
-        return all(model.takes_new_items for model in fitted(self.models_, self).values())
+        return all(model.takes_new_items for model in self.answering().values())
 
     def _wanted_parts(self) -> Sequence[int]:
         return (
@@ -208,7 +231,8 @@ class Blend(Recommender):
                 raise DataError(f"{kind}: {problem}")
         train = next((model.train_data_ for model in models if model.train_data_ is not None), None)
         weighed = validation.weighed_as(train)
-        blend._weigh(dict(enumerate(models)), weighed, Metric.of(metric))
+        parts = {number: _without_data(model) for number, model in enumerate(models)}
+        blend._weigh(parts, weighed, Metric.of(metric))
         # The columns were found under this recency, so they answer under it.
         blend.train_data_ = None if train is None else train.with_recency(weighed.histories.recency)
         return blend
@@ -219,6 +243,7 @@ class Blend(Recommender):
         """Find the columns of fitted models on validation, or judge those given, and store the models in one."""
         given = None if self.columns is None else _shares(self.columns)
         self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
+        self.earned_, self.metric_ = (), str(metric)
         if validation is None and given is None and len(models) > 1:
             text = "Blend: without validation all parts weigh the same; give validation="
             remark("no-validation", text)
@@ -240,7 +265,7 @@ class Blend(Recommender):
             self.columns_ = tuple(
                 (*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight
             )
-            self.validation_score_, self.metric_ = cache.value(weights), str(metric)
+            self.validation_score_ = cache.value(weights)
             part_of = np.array([number for number, _ in tried])
             for number in dict.fromkeys(part_of.tolist()):
                 own = part_of == number
@@ -251,7 +276,9 @@ class Blend(Recommender):
                 name, best = self.part_names()[number], float(alone[own].max())
                 self.earned_ += (PartEarned(name, best, weight, whole - left),)
         used = {part for part, _, _ in self.columns_}
-        self.models_ = {number: model for number, model in models.items() if number in used}
+        self.models_ = tuple(
+            models[number] if number in used else None for number in range(len(self.parts))
+        )
         if self.validation_score_ is not None:
             say(f"blend of {len(used)}: validation {metric.label} {self.validation_score_:.4f}")
 
@@ -289,7 +316,7 @@ class Blend(Recommender):
         ndarray of float32
             Users × items.
         """
-        models, rows = fitted(self.models_, self), csr_array(histories)
+        models, rows = self.answering(), csr_array(histories)
         blended = None
         for part, power, weight in fitted(self.columns_, self):
             scaled = scaled_scores(models[part], rows, power, self.scale)
@@ -302,13 +329,13 @@ class Blend(Recommender):
     @property
     def similarity_kind(self) -> SimilarityKind | None:
         """`"directed"` where a part is, None where no part knows similarities."""
-        kinds = {model.similarity_kind for model in fitted(self.models_, self).values()}
+        kinds = {model.similarity_kind for model in self.answering().values()}
         known = kinds - {None}
         return "directed" if "directed" in known else next(iter(known), None)
 
     def _similarities(self, item_rows: ItemRows) -> Scores:
         """The mean over the parts that know similarities, weighted as their scores are."""
-        models = fitted(self.models_, self)
+        models = self.answering()
         weights = {part: 0.0 for part, model in models.items() if model.similarity_kind is not None}
         for part, _, weight in fitted(self.columns_, self):
             if part in weights:
@@ -325,7 +352,7 @@ class Blend(Recommender):
 
         The scale, one standard deviation of a part's scores of the history, is as it is.
         """
-        models, columns = fitted(self.models_, self), []
+        models, columns = self.answering(), []
         for part, power, weight in fitted(self.columns_, self):
             score = models[part].additive_at(sharpened(history, power))
             if score is None or (self.scale == "log-probability" and models[part].gives_logits):
@@ -364,7 +391,7 @@ class Blend(Recommender):
         AnswersOfParts
             The heaviest first.
         """
-        columns, models = fitted(self.columns_, self), fitted(self.models_, self)
+        columns, models = fitted(self.columns_, self), self.answering()
         weights = {
             part: sum(weight for one, _, weight in columns if one == part) for part, _, _ in columns
         }
@@ -392,10 +419,11 @@ class Blend(Recommender):
         """Tabulate the validation score of each part alone, its weight, and what the blend loses without it."""
         if self.validation_score_ is None:
             return "This fit of the blend was not judged on validation: its weights are equal, or as given."
-        title = f"{Metric.label_of(self.metric_)} on validation"
-        width = max(len(title), *(len(one.name) for one in self.earned_))
+        title = f"{Metric.label_of(fitted(self.metric_, self))} on validation"
+        earned = fitted(self.earned_, self)
+        width = max(len(title), *(len(one.name) for one in earned))
         lines = [f"{title:<{width}}   alone  weight  without it"]
-        for one in sorted(self.earned_, key=lambda one: -one.weight):
+        for one in sorted(earned, key=lambda one: -one.weight):
             lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
             lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
         return "\n".join([*lines, f"{'the blend':<{width}}  {self.validation_score_:6.4f}   1.000"])
@@ -414,51 +442,19 @@ class Blend(Recommender):
             )
         return MemoryUse.in_turn(steps)
 
-    def count_items(self) -> int:
-        """Return how many items it scores."""
-        return next(iter(fitted(self.models_, self).values())).count_items()
+    def check(self) -> None:
+        """Refuse columns of other parts than there are."""
+        self.columns_ = _check_columns(fitted(self.columns_, self), len(self.parts))
+        expected = sorted({part for part, _, _ in self.columns_})
+        if expected != sorted(self.answering()):
+            raise ModelFileError(f"expected parts {expected}, found {sorted(self.answering())}")
 
-    def with_selected_params(self) -> Self:
-        """Copy the blend with the parts and columns that validation chose."""
-        if self.models_ is None or self.columns_ is None:
-            return clone(self)
-        fitted_or_not = [self.models_.get(number, part) for number, part in enumerate(self.parts)]
-        parts = tuple(one.with_selected_params() for one in fitted_or_not)
-        return clone(self, parts=parts, columns=self.columns_)
 
-    def state(self) -> ModelState:
-        models = fitted(self.models_, self)
-        columns = [list(column) for column in fitted(self.columns_, self)]
-        facts = {
-            "columns": columns,
-            "earned": [list(astuple(one)) for one in self.earned_],
-            "validation_score": self.validation_score_,
-            "metric": self.metric_,
-        }
-        return ModelState(
-            facts=facts, parts={f"part {number}": model for number, model in models.items()}
-        )
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        blend = cls(**params)
-        try:
-            columns = _check_columns(state.facts["columns"], len(blend.parts))
-            earned = tuple(PartEarned(*one) for one in state.facts["earned"])
-        except (ConfigError, TypeError) as problem:
-            raise ModelFileError(f"blend: {problem}") from problem
-        numbers = {f"part {part}": part for part, _, _ in columns}
-        if set(state.parts) != set(numbers):
-            expected, found = ", ".join(sorted(numbers)), ", ".join(sorted(state.parts)) or "none"
-            raise ModelFileError(f"blend: expected {expected}, found {found}")
-        check_parts("blend", state.parts.values())
-        blend.columns_, blend.earned_ = columns, earned
-        # The first versions knew one metric.
-        facts: dict[str, Any] = {"metric": str(DEFAULT_METRIC)}
-        facts |= {"validation_score": state.facts.get("ndcg"), **state.facts}
-        blend.validation_score_, blend.metric_ = facts["validation_score"], facts["metric"]
-        blend.models_ = {number: state.parts[name] for name, number in numbers.items()}
-        return blend
+def _without_data(model: Recommender) -> Recommender:
+    """Return the same fitted model without the training data, which the blend holds once."""
+    part = copy.copy(model)
+    part.train_data_ = None
+    return part
 
 
 def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, ...]:
@@ -486,10 +482,6 @@ def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, 
 def _items(given: Any) -> tuple[Any, ...]:
     """What a sequence holds; nothing of anything else."""
     return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:

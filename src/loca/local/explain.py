@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 from loca.evaluation.explain import Figures, Rows, Sources, fold, items_json, percent, title
 from loca.evaluation.top_n import rank_top_n
@@ -27,6 +26,25 @@ _MOST_ANCHORS = 3
 _NAMED, _NAME_WIDTH, _MOST_GROUPS, _MOST_RAISED = 3, 32, 6, 5
 _AMONG_BEST = 20
 _CATALOGUE_TITLE = re.compile(r"(.+?)(?:, (The|An?))?(?: \(\d{4}\))?")
+
+
+@dataclass(frozen=True)
+class Locality:
+    """How local the answers are.
+
+    `alpha` is the global model's share in the answer to a covered user. `effective_share` is the share of the users
+    that a local model trains on in effect, (Σt)² / Σt² over the users' train weights t, as a mean over the
+    communities: it is 1 where all count the same. `answering` is how many communities answer a user, as a mean over
+    the users.
+    """
+
+    alpha: float
+    effective_share: float
+    answering: float
+
+    def __str__(self) -> str:
+        trained = f"a local model trains on {self.effective_share:.1%} of the users in effect"
+        return f"global share alpha {self.alpha:g}; {trained}; {self.answering:.3g} communities answer a user"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_models import LocalModels
 from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData
-from loca.persistence.manifest import ModelState
 
 _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in the cache
 
@@ -68,19 +67,19 @@ def add_answers(
     return blended
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ShardedModels(LocalModels):
     """The local models of several shards, one after the other; saved in parts, one for each shard."""
 
-    def __init__(self) -> None:
-        self.parts_: list[LocalModels] = []
+    parts_: tuple[LocalModels, ...] = learned_parts(LocalModels, "items")
 
     @classmethod
     def of(cls, parts: Sequence[LocalModels]) -> Self:
-        """Those of the given parts."""
-        one = cls()
-        one.parts_ = list(parts)
-        one.centre_ = parts[0].centre_
-        return one
+        """Return those of the given parts."""
+        sharded = cls()
+        sharded.parts_ = tuple(parts)
+        sharded.epochs_ = parts[0].epochs_
+        return sharded
 
     @property
     def edges(self) -> list[int]:
@@ -124,26 +123,3 @@ class ShardedModels(LocalModels):
         """One model after an update with the data."""
         part = int(np.searchsorted(self.edges, number, side="right")) - 1
         return self.parts_[part].updated(number - self.edges[part], data, epochs)
-
-    def around(self, centre: object) -> Self:
-        """Itself, each part with the model that its own are differences to."""
-        self.parts_ = [part.around(centre) for part in self.parts_]
-        self.centre_ = self.parts_[0].centre_
-        return self
-
-    def state(self) -> ModelState:
-        return ModelState(
-            parts={f"shard {number}": part for number, part in enumerate(self.parts_)}
-        )
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        parts = [state.parts.get(f"shard {number}") for number in range(len(state.parts))]
-        found = [one for one in parts if isinstance(one, LocalModels)]
-        if not found or len(found) < len(parts):
-            raise ModelFileError(
-                f"expected shards named 'shard 0' and on, found {sorted(state.parts)[:3]}"
-            )
-        if len({one.count_items() for one in found}) > 1:
-            raise ModelFileError("shards: the parts score different numbers of items")
-        return cls.of(found)

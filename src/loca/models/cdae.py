@@ -18,15 +18,8 @@ from loca.models.autoencoder import Network
 from loca.models.counter_rng import fill_normal
 from loca.models.devices import SparseRows, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import (
-    UserWeights,
-    not_negative,
-    positive,
-    seed_param,
-    share_below_1,
-    supported_users,
-    whole,
-)
+from loca.models.params import not_negative, positive, seed_param, share_below_1, whole
+from loca.models.recommender import UserWeights, supported_users
 from loca.random_streams import derive_seed
 
 LossName = Literal["logistic", "square"]

@@ -21,7 +21,7 @@ from loca.deferred import torch
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores
 from loca.memory import MemoryUse, available_bytes
-from loca.models.recommender import param
+from loca.models.params import param
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,18 +17,16 @@ from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
+from loca.models.params import param, positive, share_below_1
 from loca.models.recommender import (
     ItemToItemModel,
     Scores,
     TrainingData,
     UserWeights,
     clone,
-    learned_weights,
-    param,
-    positive,
-    share_below_1,
     sparse_weight_bytes,
 )
+from loca.persistence.learned import learned_fact, learned_weights
 from loca.progress import bar, say
 
 Square = npt.NDArray[Any]
@@ -86,20 +84,22 @@ class EASE(ItemToItemModel):
         None,
         "a whole number ≥ 1, 'auto' or none",
         lambda value: value in (None, "auto") or (type(value) is int and value >= 1),
-        later=True,
     )
     device: str = device_param()
     weights_: Any = (
         learned_weights()
     )  # (items, items), float32: an array, or a csr_array where few stay
-    keep_: int | None = field(default=None, init=False)  # what "auto" chose; None: all
+    # What "auto" chose; None keeps all.
+    keep_: int | None = learned_fact(
+        "a whole number ≥ 1", lambda value: type(value) is int and value >= 1, optional=True
+    )
 
     @property
     def is_linear(self) -> bool:
         """Whether it has dense item-to-item weights in closed form: where all weights stay."""
         return self.keep is None
 
-    def with_selected_params(self) -> Self:
+    def selected(self) -> Self:
         """Make an unfitted copy that keeps as many weights as were chosen on validation.
 
         Returns
@@ -107,7 +107,7 @@ class EASE(ItemToItemModel):
         Self
             The copy.
         """
-        return clone(self, keep=self.keep_) if self.keep == "auto" else clone(self)
+        return clone(self, keep=self.keep_) if self.keep == "auto" else super().selected()
 
     def _fit(self, data: TrainingData) -> None:
         """Solve for all weights; where few stay, find the largest, and solve for these alone."""

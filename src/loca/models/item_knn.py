@@ -10,16 +10,15 @@ from scipy.sparse import csr_array, vstack
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.params import not_negative, whole
 from loca.models.recommender import (
     ItemToItemModel,
     Scores,
     TrainingData,
     UserWeights,
-    learned_sparse,
-    not_negative,
     sparse_weight_bytes,
-    whole,
 )
+from loca.persistence.learned import learned_sparse
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.

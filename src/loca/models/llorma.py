@@ -7,9 +7,8 @@ negative beyond d = 1, while wide bandwidths are what implicit feedback wants. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +21,17 @@ from loca.errors import ModelFileError
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
+from loca.models.params import positive, seed_param, whole
 from loca.models.recommender import (
     ItemRows,
-    ModelState,
     Recommender,
     Scores,
     SimilarityKind,
     TrainingData,
     fitted,
-    learned,
-    positive,
-    seed_param,
-    whole,
 )
 from loca.models.wmf import WMF
+from loca.persistence.learned import learned, learned_part
 from loca.progress import bar
 from loca.random_streams import stream
 from loca.remarks import remark
@@ -94,7 +90,7 @@ class LLORMA(Recommender):
     iterations: int = whole(5)
     seed: int = seed_param()
     device: str = device_param()
-    global_: WMF | None = field(default=None, init=False)
+    global_: WMF | None = learned_part(WMF, "items", "factors")
     anchor_items_: npt.NDArray[np.int64] = learned("models", dtype=np.int64)
     anchor_users_: als.Floats = learned("models", "factors")
     local_factors_: als.Floats = learned("models", "items", "factors")
@@ -225,26 +221,11 @@ class LLORMA(Recommender):
         otherwise = fitted(self.global_, self).similarities(item_rows)
         return np.where(is_covered.cpu().numpy(), found, otherwise)
 
-    def state(self) -> ModelState:
-        return replace(super().state(), parts={"global": fitted(self.global_, self)})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = super().restore(params, state)
-        of_all, anchors = state.parts["global"], model.anchor_items_
-        if type(of_all) is not WMF or of_all.factors != model.factors:
-            raise ModelFileError(
-                f"LLORMA: expected a global WMF of {model.factors} factors, found another model"
-            )
-        items = of_all.count_items()
-        if model.count_items() != items:
-            raise ModelFileError(
-                f"LLORMA: expected local_factors of {items} items, found {model.count_items()}"
-            )
-        if not len(anchors) or anchors.min() < 0 or anchors.max() >= items:
-            raise ModelFileError(f"LLORMA: expected item rows below {items} as anchors")
-        model.global_ = of_all
-        return model
+    def check(self) -> None:
+        """Refuse anchors that are none of the items."""
+        n_items, anchors = self.count_items(), self.anchor_items_
+        if not len(anchors) or anchors.min() < 0 or anchors.max() >= n_items:
+            raise ModelFileError(f"LLORMA: expected item rows below {n_items} as anchors")
 
 
 def kernel_weights(factors: Tensor, anchors: Tensor, bandwidth: float) -> Tensor:

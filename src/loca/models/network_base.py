@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError
+from loca.errors import DataError
 from loca.evaluation.evaluate import mean_value
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import Network
@@ -33,6 +34,7 @@ from loca.models.recommender import (
     supported_users,
 )
 from loca.models.similarity import cosines
+from loca.persistence.learned import LearnedField, Sizes, declare
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -41,6 +43,39 @@ AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 Users = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedNetwork(LearnedField):
+    """The weights of a network, whose shape follows from the parameters of its model."""
+
+    def write(self, name: str, value: Network, state: ModelState) -> None:
+        for weight_name, weight in value.state_dict().items():
+            state.arrays[weight_name] = weight.detach().cpu().numpy()
+
+    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Network:
+        arrays = state.arrays
+        network: Network = owner.build(arrays["output_bias"].size, torch.device("meta"))
+        expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+        actual = {name: array.shape for name, array in arrays.items()}
+        if expected != actual:
+            wrong = sorted(set(expected.items()) ^ set(actual.items()))
+            raise ValueError(f"arrays do not fit the parameters: {wrong[0][0]}")
+        for weight_name, array in arrays.items():
+            if array.dtype != np.float32 or not np.isfinite(array).all():
+                raise ValueError(f"expected finite 32-bit numbers in the array {weight_name}")
+        weights = {name: torch.tensor(array) for name, array in arrays.items()}
+        network.load_state_dict(weights, assign=True)
+        return network.to(choose_device("auto"))
+
+    def sizes(self, value: Network) -> Sizes:
+        return {"items": value.item_count}
+
+
+def learned_network() -> Any:
+    """Declare the network that a model learns."""
+    return declare(LearnedNetwork())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class NetworkModel(Recommender, Generic[AnyNetwork]):
     """A model that is a network, trained an epoch at a time; a subclass declares its hyperparameters.
 
@@ -51,17 +86,19 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     takes_new_items = False
     similarity_kind: ClassVar[SimilarityKind] = "symmetric"
 
-    latent: int
-    hidden: int | None = None
-    dropout: float
-    learning_rate: float
-    batch_size: int
-    epochs: int
-    patience: int
-    evaluate_every: int
-    seed: int
-    device: str
-    network_: AnyNetwork | None = None
+    if TYPE_CHECKING:  # the hyperparameters that each declares for itself
+        latent: int
+        hidden: int | None
+        dropout: float
+        learning_rate: float
+        batch_size: int
+        epochs: int
+        patience: int
+        evaluate_every: int
+        seed: int
+        device: str
+
+    network_: AnyNetwork | None = learned_network()
 
     def build(self, item_count: int, device: torch.device) -> AnyNetwork:
         """The network with its shape, its weights not set."""
@@ -115,7 +152,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         lasting, passing = self.extra_bytes(data.users)
         network, width = (
             self.build(data.items, torch.device("meta")),
-            self.latent + (self.hidden or 0),
+            self.latent + (getattr(self, "hidden", None) or 0),
         )
         weights = sum(weight.nbytes for weight in network.state_dict().values())
         training = 4 * weights + lasting + 24 * data.users
@@ -129,10 +166,6 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         # A checkpoint: the new one is written before the old one goes.
         more = {"training": training, "checkpoint": 2 * training, "advice": advice}
         return memory_on(device, peak, weights, main=training, after=(0, weights), **more)
-
-    def _forget(self) -> None:
-        super()._forget()
-        self.network_ = None
 
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
@@ -155,7 +188,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Train on from the present weights."""
-        more = self.going_on(data, epochs, self.best_epoch_ or self.epochs)
+        more = self.warm_started(data, epochs, self.best_epoch_ or self.epochs)
         moments, network = (
             data.moments if self.uses_order else None,
             copy.deepcopy(fitted(self.network_, self)),
@@ -164,7 +197,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         train_epochs([trainer], more, f"{type(self).__name__}: update")
         self.network_ = network
 
-    def going_on(self, data: TrainingData, epochs: int, done: int) -> Self:
+    def warm_started(self, data: TrainingData, epochs: int, done: int) -> Self:
         """An unfitted copy, with new draws, for a network that learned for `done` epochs and goes on for some more."""
         return clone(self, epochs=epochs, seed=derive_seed(self.seed, "update", data.matrix.nnz))
 
@@ -203,44 +236,6 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     def _similarities(self, item_rows: ItemRows) -> Scores:
         """Cosines of the weights by which the last layer makes the items' scores."""
         return cosines(fitted(self.network_, self).output_table, item_rows)
-
-    def count_items(self) -> int:
-        """Count the items that it scores."""
-        return fitted(self.network_, self).item_count
-
-    def state(self) -> ModelState:
-        weights = fitted(self.network_, self).state_dict()
-        arrays = {name: weight.detach().cpu().numpy() for name, weight in weights.items()}
-        return ModelState(arrays, {"best_epoch": self.best_epoch_})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """The model again; weights that are not those of its network are refused, files may come from strangers."""
-        model, arrays, epoch = cls(**params), state.arrays, state.facts.get("best_epoch")
-        if "output_bias" not in arrays:
-            raise ModelFileError("network: the array output_bias is missing")
-        network = model.build(arrays["output_bias"].size, torch.device("meta"))
-        expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-        found = {name: array.shape for name, array in arrays.items()}
-        if expected != found:
-            wrong = sorted(set(expected.items()) ^ set(found.items()))
-            raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
-        for name, array in arrays.items():
-            if array.dtype != np.float32 or not np.isfinite(array).all():
-                raise ModelFileError(f"network: expected finite 32-bit numbers in the array {name}")
-        if epoch is not None and (type(epoch) is not int or epoch < 1):
-            raise ModelFileError(
-                f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}"
-            )
-        network.load_state_dict(
-            {name: torch.tensor(array) for name, array in arrays.items()}, assign=True
-        )
-        try:
-            device = choose_device(model.device)
-        except ConfigError:
-            device = choose_device("auto")  # a model trained on a GPU must open where there is none
-        model.network_, model.best_epoch_ = network.to(device), epoch
-        return model
 
 
 AnyModel = TypeVar("AnyModel", bound=NetworkModel[Any])

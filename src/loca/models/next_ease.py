@@ -16,6 +16,7 @@ from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
+from loca.models.params import not_negative, positive, share, share_below_1, whole
 from loca.models.recommender import (
     ItemToItemModel,
     Scores,
@@ -23,13 +24,8 @@ from loca.models.recommender import (
     TrainingData,
     UserWeights,
     check_user_weights,
-    learned,
-    not_negative,
-    positive,
-    share,
-    share_below_1,
-    whole,
 )
+from loca.persistence.learned import learned
 from loca.progress import bar, say
 
 if TYPE_CHECKING:

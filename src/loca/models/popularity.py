@@ -14,7 +14,8 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import Unit, parse_age
 from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import Recommender, Scores, TrainingData, learned
+from loca.models.recommender import Recommender, Scores, TrainingData
+from loca.persistence.learned import learned
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -14,14 +14,7 @@ from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
 from loca.models.devices import SparseRows, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import (
-    not_negative,
-    number,
-    positive,
-    seed_param,
-    share_below_1,
-    whole,
-)
+from loca.models.params import not_negative, number, positive, seed_param, share_below_1, whole
 from loca.random_streams import derive_seed
 
 # As in the authors' program: five hidden layers, and a layer normalisation that leaves small activations small.

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,6 @@ from loca.errors import (
     ArgumentError,
     ConfigError,
     DataError,
-    ModelFileError,
     NotFittedError,
     check_argument_names,
     check_arguments,
@@ -49,9 +47,10 @@ from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.params import check_params, param
 from loca.persistence import save_model
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.manifest import ModelState as ModelState
+from loca.persistence.learned import Learner, learned_fact, learned_fields, selections
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model, parameter_names
 from loca.remarks import Remarks, collect_remarks, joined_remarks, remark, shown_remarks
@@ -63,7 +62,6 @@ SimilarityKind = Literal["symmetric", "directed"]
 UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
-_SPARSE_PARTS = ("data", "indices", "indptr")
 _ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_")
 _ARRAYS_OF_SIMILARITIES = 4  # weights in either direction, their product, and what comes back
 _SHORT = 60
@@ -112,8 +110,13 @@ class TrainingData:
         )
 
 
+def is_epoch(value: object) -> bool:
+    """Return whether a value is the number of an epoch."""
+    return type(value) is int and value >= 1
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class BaseEstimator(Readable):
+class BaseEstimator(Learner, Readable):
     """Learns from histories with user weights; a recommender, or a part of one such as an embedder.
 
     A subclass is decorated with `@dataclass(kw_only=True, eq=False, repr=False)`, declares its parameters and what it
@@ -125,23 +128,18 @@ class BaseEstimator(Readable):
     train_data_: Interactions | None = field(
         default=None, init=False
     )  # None: fitted on a bare matrix
-    best_epoch_: int | None = field(
-        default=None, init=False
-    )  # of early stopping, where it learns by epoch
+    # Of early stopping, where it learns by epoch.
+    best_epoch_: int | None = learned_fact(
+        "a whole number ≥ 1", is_epoch, selects="epochs", optional=True
+    )
     remarks_: Remarks = field(default=(), init=False)  # caveats of the data and of the fit
     report_: str = field(
         default="", init=False
     )  # of the fit that chose it, before a refit or in its file
 
     def __post_init__(self) -> None:
-        """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
-        for one in fields(self):
-            if "param" in one.metadata:
-                expected, is_valid = one.metadata["param"]
-                value = getattr(self, one.name)
-                if isinstance(value, np.generic):
-                    setattr(self, one.name, value := value.item())
-                check_param(one.name, value, expected, is_valid)
+        """Refuse parameters outside of what their fields declare."""
+        check_params(self)
 
     def __repr__(self) -> str:
         return "\n".join([written(self), *shown_remarks(self.remarks_)])
@@ -245,15 +243,15 @@ class BaseEstimator(Readable):
             if not one.init:
                 setattr(self, one.name, one.default)
 
-    def with_selected_params(self) -> Self:
-        """Make an unfitted copy with what this fit selected on validation: for networks the number of epochs.
+    def selected(self) -> Self:
+        """Make an unfitted copy with what this fit selected on validation, for a refit without it.
 
         Returns
         -------
         Self
-            The copy; it is refitted on more data without validation.
+            The copy.
         """
-        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+        return clone(self, **selections(self))
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """What is worth knowing of the fitted model, and of its first `counts` models alone, as JSON values by name."""
@@ -347,43 +345,6 @@ class BaseEstimator(Readable):
     def _fit(self, data: TrainingData) -> None:
         """Set what is learned from the training data."""
         raise NotImplementedError
-
-    def state(self) -> ModelState:
-        """Give all that was learned, by name: what a file holds beside the parameters."""
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        facts: dict[str, Any] = {}
-        for name, *_ in _learned_fields(type(self)):
-            key, value = name.removesuffix("_"), fitted(getattr(self, name), self)
-            if isinstance(value, csr_array):
-                arrays |= {f"{key}_{part}": getattr(value, part) for part in _SPARSE_PARTS}
-            else:
-                (arrays if isinstance(value, np.ndarray) else facts)[key] = value
-        return ModelState(arrays, facts)
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """Make the fitted model again from its parameters and its state; refuse a state that does not fit."""
-        model = cls(**params)
-        sizes = get_params(model)
-        for name, read, _ in _learned_fields(cls):
-            try:
-                setattr(model, name, read(name.removesuffix("_"), state, sizes))
-            except KeyError as error:
-                raise ModelFileError(f"{cls.__name__}: {error.args[0]} is missing") from error
-            except ValueError as error:
-                raise ModelFileError(
-                    f"{cls.__name__}: {name.removesuffix('_')}: {error}"
-                ) from error
-        return model
-
-    @property
-    def known_(self) -> Interactions | None:
-        """`train_data_` under its former name, for one release."""
-        return self.train_data_
-
-    def as_chosen(self) -> Self:
-        """Call `with_selected_params` under its former name, for one release."""
-        return self.with_selected_params()
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model into a folder, whole or not at all.
@@ -563,7 +524,7 @@ class Recommender(BaseEstimator):
 
         Where nothing else is said all is learned again, as for models in closed form, whose fit takes seconds.
         """
-        fresh = self.with_selected_params().fit(data.train, user_weights=data.user_weights)
+        fresh = self.selected().fit(data.train, user_weights=data.user_weights)
         vars(self).update(vars(fresh) | get_params(self))
 
     def score(self, histories: csr_array) -> Scores:
@@ -791,9 +752,10 @@ class Recommender(BaseEstimator):
 
     def count_items(self) -> int:
         """Count the items that it scores."""
-        for name, _, shape in _learned_fields(type(self)):
-            if "items" in shape:
-                return int(fitted(getattr(self, name), self).shape[shape.index("items")])
+        for name, learned_field in learned_fields(type(self)).items():
+            value = fitted(getattr(self, name), self) if not learned_field.optional else None
+            if value is not None and "items" in (sizes := learned_field.sizes(value)):
+                return sizes["items"]
         raise NotImplementedError
 
 
@@ -874,51 +836,6 @@ def check_item_rows(item_rows: Any, item_count: int) -> ItemRows:
     return rows.astype(np.int64)
 
 
-def param(
-    default: Any, expected: str, is_valid: Callable[[Any], bool], *, later: bool = False
-) -> Any:
-    """A parameter that is refused, with what was expected, where it is not valid; `...` for one without a default.
-
-    One that came `later` than the first release is not part of a fingerprint where it stands at its default.
-    """
-    metadata = {"param": (expected, is_valid), "later": later}
-    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
-
-
-def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], bool]) -> None:
-    """Refuse a value, with what was expected, that is not valid, or of a kind that cannot be looked at."""
-    try:
-        if is_valid(value):
-            return
-    except (TypeError, ValueError):
-        pass  # of another kind altogether, such as text where a number is expected
-    found = " ".join(f"{value!r:.60}".split())
-    if isinstance(value, type):
-        found = f"the class {value.__name__}; write {value.__name__}()"
-    raise ConfigError(f"{name}: expected {expected}, found {found}")
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a number; truth values are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def number(
-    default: float | None,
-    expected: str,
-    is_valid: Callable[[float], bool],
-    *,
-    optional: bool = False,
-) -> Any:
-    """A parameter that is a number with some property, or also None where it is optional."""
-    wanted = expected + " or none" * optional
-    return param(
-        default,
-        wanted,
-        lambda one: (optional and one is None) or (is_number(one) and is_valid(one)),
-    )
-
-
 def model_param(*, optional: bool = False) -> Any:
     """A parameter that is a recommender, without a default, or None by default where it is optional."""
     wanted = "a model such as EASE()" + " or none" * optional
@@ -926,127 +843,6 @@ def model_param(*, optional: bool = False) -> Any:
     return param(
         default, wanted, lambda one: (optional and one is None) or isinstance(one, Recommender)
     )
-
-
-def seed_param() -> Any:
-    """The parameter of a model that seeds everything it draws."""
-    return param(0, "a whole number", lambda value: type(value) is int)
-
-
-def whole(default: int | None, least: int = 1, *, optional: bool = False) -> Any:
-    """A parameter that is a whole number from `least` on, or also None where it is optional."""
-
-    def is_valid(value: Any) -> bool:
-        return (optional and value is None) or (type(value) is int and value >= least)
-
-    return param(default, f"a whole number ≥ {least}{' or none' * optional}", is_valid)
-
-
-def positive(default: float) -> Any:
-    """A parameter that is a finite number above 0."""
-    return number(default, "a number above 0", lambda value: 0 < value < math.inf)
-
-
-def not_negative(default: float) -> Any:
-    """A parameter that is a finite number from 0 on."""
-    return number(default, "a number ≥ 0", lambda value: 0 <= value < math.inf)
-
-
-def share(default: float) -> Any:
-    """A parameter that is a number from 0 to 1."""
-    return number(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-
-
-def share_below_1(default: float) -> Any:
-    """A parameter that is a number from 0 on and below 1, such as a probability to drop."""
-    return number(default, "a number from 0 to below 1", lambda value: 0 <= value < 1)
-
-
-# Reads what a fit learned from a state, by its key there; the sizes are those found so far, by their names.
-_Reader = Callable[[str, ModelState, dict[str, Any]], Any]
-
-
-def learned(*shape: str | int, dtype: type[np.generic] = np.float32, finite: bool = True) -> Any:
-    """An array that a fit learns, saved under the field's name without its underscore.
-
-    Parameters
-    ----------
-    shape : sizes
-        Numbers, names of parameters, or any other names such as "items", which stand for one size in all arrays.
-    dtype : kind of number
-    finite : whether a file's numbers are checked to be finite, which reads them all
-    """
-
-    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> npt.NDArray[Any]:
-        array = state.arrays[key]
-        for size, found in zip(shape, array.shape, strict=False):
-            sizes.setdefault(str(size), found)
-        wanted = tuple(size if isinstance(size, int) else sizes.get(size) for size in shape)
-        if array.shape != wanted or array.dtype != dtype:
-            names, kind = " × ".join(str(size) for size in shape), np.dtype(dtype).name
-            raise ValueError(
-                f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}"
-            )
-        if finite and not np.isfinite(array).all():
-            raise ValueError("expected finite numbers")
-        return array
-
-    return _learned_field(read, shape)
-
-
-def learned_sparse() -> Any:
-    """A sparse items × items matrix that a fit learns, saved as its three arrays."""
-
-    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> csr_array:
-        data, indices, indptr = (state.arrays[f"{key}_{part}"] for part in _SPARSE_PARTS)
-        if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-            raise ValueError(
-                "expected 32-bit numbers with whole-numbered places, found other kinds of numbers"
-            )
-        if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
-            raise ValueError("its arrays do not fit each other")
-        if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-            raise ValueError(f"its rows do not rise from 0 to {len(data)}")
-        items = len(indptr) - 1
-        if len(data) and (indices.min() < 0 or indices.max() >= items):
-            raise ValueError(f"an item lies outside 0 … {items - 1}")
-        if not np.isfinite(data).all():
-            raise ValueError("expected finite numbers")
-        return csr_array((data, indices, indptr), shape=(items, items))
-
-    return _learned_field(read, ("items", "items"))
-
-
-def learned_weights() -> Any:
-    """Items × items weights that a fit learns, a dense array or a sparse matrix; a file says which."""
-    kinds = learned("items", "items", finite=False), learned_sparse()
-
-    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> Any:
-        return kinds[f"{key}_data" in state.arrays].metadata["learned"][0](key, state, sizes)
-
-    return _learned_field(read, ("items", "items"))
-
-
-def learned_fact(expected: str, is_valid: Callable[[Any], bool]) -> Any:
-    """A plain value that a fit learns, saved as a fact; an invalid one of a file is refused."""
-
-    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> Any:
-        if not is_valid(state.facts[key]):
-            raise ValueError(f"expected {expected}, found {state.facts[key]!r:.30}")
-        return state.facts[key]
-
-    return _learned_field(read)
-
-
-def _learned_field(read: _Reader, shape: tuple[str | int, ...] = ()) -> Any:
-    return field(default=None, init=False, metadata={"learned": (read, shape)})
-
-
-def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _Reader, tuple[str | int, ...]]]:
-    """The names of what a fit learns, how each is read from a file, and the names of its sizes."""
-    return [
-        (one.name, *one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata
-    ]
 
 
 def clone(model: AnyModel, **changes: Any) -> AnyModel:
@@ -1136,25 +932,6 @@ def written(value: Any, depth: int = 0) -> str:
     return (
         "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
     )
-
-
-def with_items(model: AnyModel, count: int) -> AnyModel:
-    """A copy of a fitted model with an array that begins with the items, over more of them: zeros for the new ones."""
-    one: Any = copy.copy(model)
-    for place in fields(one):
-        _, shape = place.metadata.get("learned", (None, ()))
-        if shape[:1] == ("items",):
-            array = getattr(one, place.name)
-            setattr(
-                one,
-                place.name,
-                np.concatenate(
-                    [array, np.zeros((count - len(array), *array.shape[1:]), array.dtype)]
-                ),
-            )
-        elif place.name.startswith("_"):  # what was made of the arrays
-            setattr(one, place.name, place.default)
-    return cast(AnyModel, one)
 
 
 def fitted(learned: Learned | None, model: object) -> Learned:

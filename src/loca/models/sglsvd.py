@@ -16,18 +16,17 @@ from torch import Tensor
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
+from loca.models.params import seed_param, whole
 from loca.models.recommender import (
     ItemRows,
     Recommender,
     Scores,
     SimilarityKind,
     TrainingData,
-    learned,
-    seed_param,
     supported_users,
-    whole,
 )
 from loca.models.similarity import cosines
+from loca.persistence.learned import learned
 from loca.progress import bar, say
 from loca.random_streams import stream
 from loca.remarks import remark

@@ -18,15 +18,9 @@ from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
-from loca.models.recommender import (
-    ItemToItemModel,
-    TrainingData,
-    learned_sparse,
-    not_negative,
-    number,
-    sparse_weight_bytes,
-    whole,
-)
+from loca.models.params import not_negative, number, whole
+from loca.models.recommender import ItemToItemModel, TrainingData, sparse_weight_bytes
+from loca.persistence.learned import learned_sparse
 from loca.progress import bar
 from loca.remarks import remark
 

@@ -16,9 +16,7 @@ from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.devices import SparseRows, device_param, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import (
-    TrainingData,
-    clone,
+from loca.models.params import (
     not_negative,
     number,
     positive,
@@ -27,6 +25,7 @@ from loca.models.recommender import (
     share_below_1,
     whole,
 )
+from loca.models.recommender import TrainingData, clone
 
 TargetName = Literal["set", "next", "following"]
 
@@ -124,9 +123,9 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
         )
         return (self.kl_weight * grown).float()
 
-    def going_on(self, data: TrainingData, epochs: int, done: int) -> Self:
+    def warm_started(self, data: TrainingData, epochs: int, done: int) -> Self:
         """The KL term goes on with the weight that it had grown to."""
-        more = super().going_on(data, epochs, done)
+        more = super().warm_started(data, epochs, done)
         if not self.kl_weight or not self.anneal_steps:
             return more
         steps = torch.tensor(done * math.ceil(data.matrix.shape[0] / self.batch_size))

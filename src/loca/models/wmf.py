@@ -19,21 +19,10 @@ from torch import Tensor
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
-from loca.models.recommender import (
-    ItemRows,
-    Recommender,
-    Scores,
-    SimilarityKind,
-    TrainingData,
-    learned,
-    learned_fact,
-    positive,
-    seed_param,
-    share,
-    whole,
-    with_items,
-)
+from loca.models.params import positive, seed_param, share, whole
+from loca.models.recommender import ItemRows, Recommender, Scores, SimilarityKind, TrainingData
 from loca.models.similarity import cosines
+from loca.persistence.learned import learned, learned_fact, with_items
 from loca.progress import bar, say
 
 

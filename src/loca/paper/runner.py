@@ -20,11 +20,6 @@ from loca.config.settings import flat_settings
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.parallel import RunPlan, execute_parallel
 from loca.experiments.runs import RUNS_FOLDER, RunStore, describe_machine
-from loca.persistence.atomic_write import write_whole
-from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
-from loca.persistence.manifest import ModelState
-from loca.progress import say
-from loca.registry import RECORDS
 from loca.paper.benchmark import (
     SIZE_PARAMETERS,
     Benchmark,
@@ -40,6 +35,11 @@ from loca.paper.report import ENDINGS, Provenance, ReportItem, Value, page_of, w
 from loca.paper.table2 import Table2, headlines
 from loca.paper.table4 import Table4
 from loca.paper.tables import Table1, Table3, Table5
+from loca.persistence.atomic_write import write_whole
+from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
+from loca.persistence.manifest import ModelState
+from loca.progress import say
+from loca.registry import RECORDS
 from loca.tuning.workers import Worker
 
 # The tables and figures by the names that the command takes.

@@ -39,14 +39,21 @@ _NUMBER_TYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 class ModelState:
     """Everything a fitted model has learned, by name: arrays, plain facts, the fitted models inside it."""
 
-    arrays: Arrays = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (*self.arrays, *self.facts, *self.parts):
             if type(name) is not str:
                 raise ModelFileError(f"model state: expected names of text, found {name!r:.60}")
+
+
+class Persistent:
+    """What declares the fields that it learns (`loca.persistence.learned`), and is saved by them."""
+
+    def check(self) -> None:
+        """Refuse learned fields that do not fit each other; called when they were loaded."""
 
 
 def get_params(model: object) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def parameter_names(kind: type) -> tuple[str, ...]:
 
 def is_model(value: object) -> bool:
     """Whether a value is a model or a part of one, fitted or not, that can be saved and restored."""
-    return hasattr(value, "state") and hasattr(value, "restore") and not isinstance(value, type)
+    return isinstance(value, Persistent)
 
 
 def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> Any:
@@ -107,7 +114,7 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
     if is_model(value):
         return {
             "$model": type(value).__name__,
-            "params": write_values(stored_params(value), arrays, where),
+            "params": write_values(get_params(value), arrays, where),
         }
     if _is_frozen(type(value)):
         fields = {
@@ -118,15 +125,6 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         f"{where}: cannot save a {type(value).__name__}; expected numbers, text, lists, tuples, "
         "dictionaries, numpy arrays, frozen dataclasses or models"
     )
-
-
-def stored_params(model: Any) -> dict[str, Any]:
-    """The parameters without those that came later, at their default: what an earlier version wrote is the same."""
-    declared = dataclasses.fields(model) if dataclasses.is_dataclass(model) else ()
-    later = {one.name: one.default for one in declared if one.metadata.get("later")}
-    return {
-        key: one for key, one in get_params(model).items() if key not in later or one != later[key]
-    }
 
 
 def write_values(
@@ -177,8 +175,8 @@ def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     A parameter that is not among the `params` takes its default.
     """
     kind = kinds.get(name)
-    if kind is None or not hasattr(kind, "restore"):
-        known = sorted(one for one in kinds if hasattr(kinds[one], "restore"))
+    if kind is None or not issubclass(kind, Persistent):
+        known = sorted(one for one in kinds if issubclass(kinds[one], Persistent))
         raise ValueError(
             f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}"
         )

@@ -40,18 +40,18 @@ from loca.persistence.atomic_write import (
     read_plain,
     updating,
 )
+from loca.persistence.learned import parts_of, restored, state_of, stored_params
 from loca.persistence.manifest import (
     Kinds,
     ModelState,
     find_kind,
-    get_params,
     is_model,
     read_values,
     write_values,
 )
 from loca.remarks import Remarks, read_remarks
 
-FORMAT, VERSION = "loca-model", 1
+FORMAT, VERSION = "loca-model", 2
 # Arrays under this name are what a model has learned; others are inside its parameters and facts.
 STATE = "state/"
 # The most that a byte of JSON was seen to take as Python objects: an empty list is three bytes and takes 64.
@@ -67,7 +67,6 @@ _MODEL = {
     "kind": str,
     "params": dict,
     "facts": dict,
-    "shares_known": bool,
     "parts": dict,
     "arrays": (_FILE, NoneType),
 }
@@ -87,8 +86,7 @@ _RECENCY = {"half_life": (int, float), "unit": str, "shape": str, "floor": (int,
 def save_model(model: Any, folder: str | Path) -> None:
     """Save a fitted model, with the interactions it was fitted on, in place of whatever model the folder held.
 
-    A failure or a kill at any moment leaves the old model, or after the last step the new one, whole. A part
-    fitted on the very interactions of the whole gets them back; another part comes back without its own.
+    A failure or a kill at any moment leaves the old model, or after the last step the new one, whole.
     """
     path, replaces = Path(folder), False
     try:
@@ -121,87 +119,118 @@ def check_foreign(folder: Path) -> bool:
 
 
 def _write_model(model: Any, new: NewFiles) -> None:
-    train_data: Interactions | None = getattr(model, "train_data_", None)
-
-    def write_arrays_file(what: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        with new.file(what, "safetensors") as (name, file):
-            return {"file": name, "arrays": write_arrays(file, arrays)[0]}
-
-    def take_tree(
-        written: dict[str, Any], folder: Path, sizes: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Take over a model and those inside it that a folder holds, without a look at their arrays."""
-        arrays, parts = written["arrays"], written["parts"]
-        if arrays is not None:
-            if not is_data_file(name := arrays["file"]):
-                raise ModelFileError(f"{folder}: {name!r:.60} is not a data file of a loca model")
-            arrays = {**arrays, "file": new.taken("arrays", folder / name, sizes.get(name))}
-        return {
-            **written,
-            "arrays": arrays,
-            "parts": {key: take_tree(one, folder, sizes) for key, one in parts.items()},
-        }
-
-    def write_tree(model: Any, where: str) -> dict[str, Any]:
-        """Write a model and those inside it, one array file each, so that only one is copied at a time."""
-        if not is_model(model):
-            raise ModelFileError(f"{where}: expected a fitted model, found {type(model).__name__}")
-        if (folder := getattr(model, "saved_in_", None)) is not None and (
-            folder / MANIFEST
-        ).exists():
-            with _blaming(folder / MANIFEST):
-                manifest = open_sealed(read_plain(folder / MANIFEST), FORMAT, VERSION)
-                check_types(manifest, _WHOLE)
-                _array_files(manifest["model"])
-            return take_tree(manifest["model"], folder, manifest["files"])
-        state: ModelState = model.state()
-        arrays = {f"{STATE}{name}": array for name, array in state.arrays.items()}
-        written: dict[str, Any] = {
-            "kind": type(model).__name__,
-            "params": write_values(get_params(model), arrays, f"{where}, parameter"),
-            "facts": write_values(state.facts, arrays, f"{where}, fact"),
-            "arrays": write_arrays_file("arrays", arrays) if arrays else None,
-            "shares_known": train_data is not None
-            and getattr(model, "train_data_", None) is train_data,
-        }
-        parts = state.parts
-        del state, arrays  # they may be copies from another device
-        return {
-            **written,
-            "parts": {
-                name: write_tree(part, f"{where}, part {name!r}") for name, part in parts.items()
-            },
-        }
-
-    tree = write_tree(model, type(model).__name__)
-    known: dict[str, Any] | None = None
-    if train_data is not None:
-        texts, arrays = _dump_train_data(train_data)
-        known = {"checksums": [zlib.crc32(text) for text in texts.values()]}
-        for what, text in texts.items():
-            with new.file(what, "json") as (known[what], file):
-                file.write(text)
-        known["arrays"] = write_arrays_file("known", arrays)
-        known["recency"] = None if train_data.recency is None else asdict(train_data.recency)
-        known["schema"] = train_data.schema.to_json()
-    packages = ("loca", "numpy", "torch", "safetensors")
-    written_by = {
-        name: next((one.version for one in distributions(name=name)), "unknown")
-        for name in packages
-    }
-    body = {"written_by": written_by, "files": dict(new.sizes), "known": known, "model": tree}
+    tree = _TreeWriter(new).write(model, type(model).__name__, path="")
+    body: dict[str, Any] = {"written_by": _versions(), "model": tree}
+    body["known"] = _write_train_data(getattr(model, "train_data_", None), new)
+    body["files"] = dict(new.sizes)
     if report := model.report() if hasattr(model, "report") else "":
         body["report"] = report
     if remarks := getattr(model, "remarks_", ()):
-        body["remarks"] = [one.to_json() for one in remarks]
+        body["remarks"] = [remark.to_json() for remark in remarks]
     data = sealed_json(FORMAT, VERSION, body)
     if len(data) > MAX_JSON:
         raise ModelFileError(
-            f"{tree['kind']}: its parameters and facts take {len(data):,} bytes, more than {MAX_JSON:,}; "
-            "hold the large ones as numpy arrays"
+            f"{tree['kind']}: its parameters and facts take {len(data):,} bytes, more than "
+            f"{MAX_JSON:,}; hold the large ones as numpy arrays"
         )
     with new.file("model", "json") as (_, file):
         file.write(data)
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what writes a model."""
+    packages = ("loca", "numpy", "torch", "safetensors")
+    return {
+        name: next((package.version for package in distributions(name=name)), "unknown")
+        for name in packages
+    }
+
+
+class _TreeWriter:
+    """Writes a model and those inside it: each once, with an array file of its own.
+
+    So only one is copied from a device at a time. A part that is there already is written as
+    `same_as`, with the place where it stands.
+    """
+
+    def __init__(self, new: NewFiles) -> None:
+        self._new = new
+        self._written_at: dict[int, str] = {}
+
+    def write(self, model: Any, where: str, path: str) -> dict[str, Any]:
+        """Return the manifest of a model at a path of the tree; `where` names it in errors."""
+        if not is_model(model):
+            raise ModelFileError(f"{where}: expected a fitted model, found {type(model).__name__}")
+        if id(model) in self._written_at:
+            return {"same_as": self._written_at[id(model)]}
+        folder = getattr(model, "saved_in_", None)
+        if folder is not None and (folder / MANIFEST).exists():
+            tree = self._take(folder, path)
+            parts = {k: part for k, part in parts_of(model).items() if k not in tree["parts"]}
+        else:
+            tree = self._write_alone(model, where)
+            parts = parts_of(model)
+        for name, part in parts.items():
+            tree["parts"][name] = self.write(part, f"{where}, part {name!r}", _inside(path, name))
+        self._written_at[id(model)] = path
+        return tree
+
+    def _write_alone(self, model: Any, where: str) -> dict[str, Any]:
+        state = state_of(model)
+        arrays = {f"{STATE}{name}": array for name, array in state.arrays.items()}
+        return {
+            "kind": type(model).__name__,
+            "params": write_values(stored_params(model), arrays, f"{where}, parameter"),
+            "facts": write_values(state.facts, arrays, f"{where}, fact"),
+            "arrays": _write_array_file(self._new, "arrays", arrays) if arrays else None,
+            "parts": {},
+        }
+
+    def _take(self, folder: Path, path: str) -> dict[str, Any]:
+        """Take over a model that a folder holds, without a look at its arrays."""
+        with _blaming(folder / MANIFEST):
+            manifest = open_sealed(read_plain(folder / MANIFEST), FORMAT, VERSION)
+            check_types(manifest, _WHOLE)
+            _array_files(manifest["model"])
+        return self._taken(manifest["model"], folder, manifest["files"], path)
+
+    def _taken(
+        self, tree: dict[str, Any], folder: Path, sizes: Mapping[str, Any], path: str
+    ) -> dict[str, Any]:
+        if "same_as" in tree:
+            return {"same_as": _inside(path, tree["same_as"])}
+        arrays, parts = tree["arrays"], tree["parts"]
+        if arrays is not None:
+            name = arrays["file"]
+            if not is_data_file(name):
+                raise ModelFileError(f"{folder}: {name!r:.60} is not a data file of a loca model")
+            taken = self._new.taken("arrays", folder / name, sizes.get(name))
+            arrays = {**arrays, "file": taken}
+        inner = {name: self._taken(part, folder, sizes, path) for name, part in parts.items()}
+        return {**tree, "arrays": arrays, "parts": inner}
+
+
+def _inside(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _write_array_file(new: NewFiles, what: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    with new.file(what, "safetensors") as (name, file):
+        return {"file": name, "arrays": write_arrays(file, arrays)[0]}
+
+
+def _write_train_data(train_data: Interactions | None, new: NewFiles) -> dict[str, Any] | None:
+    if train_data is None:
+        return None
+    texts, arrays = _dump_train_data(train_data)
+    known: dict[str, Any] = {"checksums": [zlib.crc32(text) for text in texts.values()]}
+    for what, text in texts.items():
+        with new.file(what, "json") as (known[what], file):
+            file.write(text)
+    known["arrays"] = _write_array_file(new, "known", arrays)
+    known["recency"] = None if train_data.recency is None else asdict(train_data.recency)
+    known["schema"] = train_data.schema.to_json()
+    return known
 
 
 def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any:
@@ -268,9 +297,20 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         )
     train_data = None if known is None else _read_train_data(folder, known)
 
-    def restore(written: Mapping[str, Any]) -> Any:
-        """One model of the tree, after those inside it."""
-        parts = {name: restore(part) for name, part in written["parts"].items()}
+    models: dict[str, Any] = {}  # by where they stand in the tree
+
+    def restore(written: Mapping[str, Any], where: str) -> Any:
+        """Return one model of the tree, after those inside it."""
+        if "same_as" in written:
+            if written["same_as"] not in models:
+                raise ModelFileError(
+                    f"{folder}: {where!r:.60} is said to be {written['same_as']!r:.60}, "
+                    "which is not there"
+                )
+            return models[written["same_as"]]
+        parts = {
+            name: restore(part, _inside(where, name)) for name, part in written["parts"].items()
+        }
         arrays, file = {}, written["arrays"]
         if file is not None:
             with _blaming(folder / file["file"]):
@@ -282,18 +322,19 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
             kind = find_kind(written["kind"], params, kinds)
             facts = read_values(written["facts"], arrays, kinds)
         try:
-            model = kind.restore(params, ModelState(learned_arrays(arrays), facts, parts))
+            state = ModelState(learned_arrays(arrays), facts, parts)
+            models[where] = restored(kind, params, state)
         except Exception as error:
             writer = manifest["written_by"].get("loca")
             reason = (
                 f"cannot restore {written['kind']}, saved by loca {writer!s:.30}: {_line(error)}"
             )
             raise ModelFileError(f"{folder}: {reason}") from error
-        if written["shares_known"]:
-            model.train_data_ = train_data
-        return model
+        return models[where]
 
-    model = restore(manifest["model"])
+    model = restore(manifest["model"], "")
+    if train_data is not None:
+        model.train_data_ = train_data
     if "report" in manifest:  # not in the files of earlier versions
         with _blaming(folder / MANIFEST):
             check_types(manifest, {"report": str})
@@ -314,6 +355,9 @@ def _read_remarks(manifest: Mapping[str, Any]) -> Remarks:
 
 def _array_files(model: Any) -> list[dict[str, Any]]:
     """The checked array files of a written model and of all models inside it."""
+    if type(model) is dict and "same_as" in model:
+        check_types(model, {"same_as": str})
+        return []
     check_types(model, _MODEL)
     inner = [one for part in model["parts"].values() for one in _array_files(part)]
     return inner if model["arrays"] is None else [model["arrays"], *inner]
@@ -350,8 +394,11 @@ def open_sealed(data: bytes, form: str, newest: int, advice: str = "") -> Any:
         raise ValueError(
             f"written in format {version} by a newer loca, this one reads up to {newest}; upgrade loca"
         )
-    if version < 1:
-        raise ValueError(f"unknown format version {version}")
+    if version < newest:
+        raise ValueError(
+            f"written in format {version} by an earlier loca, this one reads format {newest}; "
+            "make it again"
+        )
     if checksum != seal(written):
         raise ValueError(f"changed or damaged since it was saved{advice}")
     return written

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from loca.communities.communities import Locality
+from loca.local.explain import Locality
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id, IdMap
 from loca.data.recency import Recency

@@ -17,7 +17,12 @@ from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, check_arguments, check_choice, check_kind
 from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_value
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
-from loca.models.recommender import Recommender, check_param, clone, written
+from loca.models.params import check_param
+from loca.models.recommender import (
+    Recommender,
+    clone,
+    written,
+)
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
@@ -321,11 +326,11 @@ def select(
             seconds, report, found = time.perf_counter() - started, fitted.report(), fitted
             if checkpoint.saves:
                 arrays: dict[str, Any] = {}
-                selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
+                selected = write_value(fitted.selected(), arrays, "as chosen")
                 facts = {
                     "score": score,
                     "seconds": seconds,
-                    "with_selected_params": selected,
+                    "selected": selected,
                     "report": report,
                     "remarks": [one.to_json() for one in collected.remarks],
                 }
@@ -346,7 +351,7 @@ def select(
             best = (
                 found
                 if not refit or isinstance(found, ModelState)
-                else found.with_selected_params()
+                else found.selected()
             )
         del found  # makes room for the next
         measured = score, seconds, choice, own, is_given, report, str(metric)
@@ -358,7 +363,7 @@ def select(
     if refit:
         if isinstance(best, ModelState):
             kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
-            best = read_value(best.facts["with_selected_params"], best.arrays, kinds)
+            best = read_value(best.facts["selected"], best.arrays, kinds)
         say("refitting on train and validation")
         model = context.inside("refit").fit(cast(Recommender, best), known_weighed)
         model.report_ = tried[chosen].report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loca.errors import ModelFileError
+from loca.local.engines.stacked.ops import multiplies_densely, padded
 from loca.local.local_models import LocalModels
-from loca.local.stacked.ops import multiplies_densely, padded
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import SparseRows, choose_device, float32_products, free_bytes
 from loca.models.recommender import ItemRows, Scores, check_histories
 from loca.models.similarity import cosines
 from loca.models.training import AutoencoderModel
+from loca.persistence.learned import LearnedField, Sizes, declare
 from loca.persistence.manifest import ModelState
 
 _SHARE_FOR_WEIGHTS = 0.7
@@ -41,23 +43,57 @@ _SHAPES_WITH_HIDDEN = _SHAPES | {
 }
 
 
-class StackedNetworks(LocalModels):
-    """Networks of one shape that answer; of a variational one only what gives the mean of the code is stored.
+@dataclass(frozen=True, kw_only=True)
+class LearnedTensors(LearnedField):
+    """Named tensors of the same networks, stored as one array each."""
 
-    `weights_[name]` is (networks, …): `input_table` and `input_bias` into the first layer, `code_…` and `back_…`
-    around a hidden layer where there is one, `output_table` and `output_bias` into the items.
+    def write(self, name: str, value: dict[str, Tensor], state: ModelState) -> None:
+        for tensor_name, tensor in value.items():
+            state.arrays[tensor_name] = tensor.cpu().numpy()
+
+    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> dict[str, Tensor]:
+        _check_shapes(state.arrays)
+        with warnings.catch_warnings():
+            # Arrays may be mapped from a file. torch has no read-only tensors and warns; nothing
+            # here writes to them.
+            warnings.simplefilter("ignore")
+            return {key: torch.from_numpy(array) for key, array in state.arrays.items()}
+
+    def sizes(self, value: dict[str, Tensor]) -> Sizes:
+        return {"items": value["output_bias"].shape[1]}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class StackedNetworks(LocalModels):
+    """Networks of one shape that answer; of a variational one only what gives the mean of the code.
+
+    `weights_[name]` is (networks, …): `input_table` and `input_bias` into the first layer, `code_…`
+    and `back_…` around a hidden layer where there is one, `output_table` and `output_bias` into the
+    items.
     """
 
+    variational: bool
+    weights_: dict[str, Tensor] = declare(LearnedTensors())
     # What products that are joined may take, of users and of items.
-    joined_bytes = 256_000_000
+    joined_bytes: ClassVar[int] = 256_000_000
 
-    def __init__(self, *, variational: bool) -> None:
-        self.variational = variational
-        self.weights_: dict[str, Tensor] = {}
+    def __post_init__(self) -> None:
         self.device: torch.device = torch.device("cpu")  # where the answers lie
         self._in_training: Sequence[Autoencoder] = ()
         self._uses_tf32 = False
         self._last: tuple[csr_array, csr_array, InferenceBatch] | None = None
+
+    def check(self) -> None:
+        """Bring the weights to where they answer."""
+        self.to("auto")
+
+    def to(self, device: str) -> Self:
+        """Move the answers to a device, and the weights where they leave it room to work."""
+        self.device = choose_device(device)
+        size = sum(weights.nbytes for weights in self.weights_.values())
+        home = _home(size, self.device)
+        self.weights_ = {name: weights.to(home) for name, weights in self.weights_.items()}
+        return self
 
     @classmethod
     def of(
@@ -71,11 +107,12 @@ class StackedNetworks(LocalModels):
         seen._in_training, seen.device, seen._uses_tf32 = networks, device, quick
         return seen
 
-    def finished(self, precision: str) -> StackedNetworks:
+    def copied(self, precision: str) -> StackedNetworks:
         """The networks as they are now, in memory of their own, in 32 or 16 bits."""
         kind = torch.float32 if precision == "float32" else torch.float16
         done = StackedNetworks(variational=self.variational)
         done.device = self.device
+        done.weights_ = {}
         weights = self._weights_of(0)
         home = _home(
             len(self) * kind.itemsize * sum(weight.numel() for weight in weights.values()),
@@ -158,7 +195,7 @@ class StackedNetworks(LocalModels):
             return blended.zero_()
         biases = torch.stack([self._weights_of(number)["output_bias"] for number in batch.pairs])
         torch.mm(batch.bias_shares, biases.to(self.device, torch.float32), out=blended)
-        if len(blended) == 1 and self.weights_ and "code_weight" not in self.weights_:
+        if len(blended) == 1 and not self._in_training and "code_weight" not in self.weights_:
             return self._add_for_one(blended, batch)
         answers = self._room(max(own.stop - own.start for own in batch.pairs.values()))
         # Products for everybody wait and are joined: then users × items numbers are read and written once for several.
@@ -225,25 +262,6 @@ class StackedNetworks(LocalModels):
     def _room(self, users: int) -> Tensor:
         """Room for users × items scores, every row padded to a multiple of 64 numbers, where products are fastest."""
         return torch.zeros(users, padded(self.count_items()), device=self.device)
-
-    def state(self) -> ModelState:
-        return ModelState(
-            arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()}
-        )
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        restored, arrays = cls(**params), state.arrays
-        _check_shapes(arrays)
-        restored.device = choose_device("auto")
-        home = _home(sum(array.nbytes for array in arrays.values()), restored.device)
-        with warnings.catch_warnings():
-            # Arrays may be mapped from a file. torch has no read-only tensors and warns; nothing here writes to them.
-            warnings.simplefilter("ignore")
-            restored.weights_ = {
-                name: torch.from_numpy(array).to(home) for name, array in arrays.items()
-            }
-        return restored
 
 
 def _multiply(hidden: Tensor, table: Tensor, out: Tensor) -> None:

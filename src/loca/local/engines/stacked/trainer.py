@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.local.local_models import PrecisionName
-from loca.local.stacked import ops
-from loca.local.stacked.ops import Entries, Moments
+from loca.local.engines.stacked import ops
+from loca.local.engines.stacked.ops import Entries, Moments
+from loca.local.engines.stacked.precision import Precision
 from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder, Network, divergence
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
@@ -72,7 +72,7 @@ def plan_stacks(
     networks: int,
     users: int,
     device: torch.device,
-    precision: PrecisionName = "float32",
+    precision: Precision = "float32",
     dense: bool = False,
     free: int | None = None,
 ) -> StackPlan:
@@ -132,7 +132,7 @@ class StackedTrainer:
         self,
         trainers: Sequence[SingleTrainer[AutoencoderModel, Autoencoder]],
         *,
-        precision: PrecisionName = "float32",
+        precision: Precision = "float32",
         at_once: int = 1,
         parked: bool = False,
     ) -> None:
@@ -140,7 +140,7 @@ class StackedTrainer:
         self._trainers = sorted(trainers, key=lambda one: -len(one.support))
         first = self._trainers[0]
         self._model, self._device, self._shape = first.model, first.device, first.network
-        self._precision: PrecisionName = precision
+        self._precision: Precision = precision
         self._at_once, self._parked = at_once, parked
         self._dense = ops.multiplies_densely(first.matrix, first.device, precision)
         matrix = first.matrix if first.model.uses_order else first.matrix.sorted_indices()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
-from loca.local.local_models import PrecisionName
+from loca.local.engines.stacked.precision import Precision
 from loca.models.devices import has_kernels
 from loca.models.training import AutoencoderModel
 
@@ -69,7 +69,7 @@ def decode_and_differentiate(
     bias: Tensor,
     entries: Entries,
     scale: Tensor,
-    precision: PrecisionName,
+    precision: Precision,
 ) -> DecodedGradients:
     """The loss −Σ value · log softmax(hidden · tableᵀ + bias), and the gradients of Σ scale · loss, in one go.
 
@@ -97,14 +97,14 @@ def decode_and_differentiate(
     )
 
 
-def as_factor(numbers: Tensor, precision: PrecisionName) -> Tensor:
+def as_factor(numbers: Tensor, precision: Precision) -> Tensor:
     """The numbers as products take them; processors differ in 16-bit numbers, so there they are only rounded."""
     if precision == "float32":
         return numbers
     return numbers.bfloat16().float() if numbers.device.type == "cpu" else numbers.bfloat16()
 
 
-def with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
+def with_padding(table: Tensor, precision: Precision) -> Tensor:
     """The table as a factor; on a device with rows added, so that those of the logits are aligned."""
     if table.device.type == "cpu":
         return as_factor(table, precision)
@@ -128,7 +128,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def _softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) -> Tensor:
     """log Σ exp of logits + bias, (networks, users); the logits become factor · softmax, their padding 0."""
     if has_kernels(logits.device):
-        from loca.local.stacked.kernels import softmax_gradient_
+        from loca.local.engines.stacked.kernels import softmax_gradient_
 
         return softmax_gradient_(logits, bias.contiguous(), factor.contiguous(), items)
     real = logits[..., :items]
@@ -166,7 +166,7 @@ class AdamStep:
     def on_dense(self, moments: Moments, gradients: Tensor) -> None:
         """Changes the weights by a gradient of the same shape; more rows than the weights have are padding."""
         if has_kernels(gradients.device) and gradients[0].is_contiguous():
-            from loca.local.stacked.kernels import adam_dense_
+            from loca.local.engines.stacked.kernels import adam_dense_
 
             adam_dense_(
                 *moments, gradients, self._rates, self._roots, self._decay, _BETAS, _EPSILON
@@ -185,7 +185,7 @@ class AdamStep:
         networks, items, width = moments.weights.shape
         keys = entries.keys(items)
         if has_kernels(codes.device):
-            from loca.local.stacked.kernels import adam_rows_
+            from loca.local.engines.stacked.kernels import adam_rows_
 
             adam_rows_(
                 *moments, codes, entries.owner, entries.inputs, keys, self._rates, self._roots, self._decay, _BETAS,
@@ -203,10 +203,10 @@ class AdamStep:
 
 
 # From so many filled places of users × items on, a GPU multiplies everything sooner than it gathers what is there.
-_DENSE_SHARES: dict[PrecisionName, float] = {"float32": 0.03, "bfloat16": 0.01}
+_DENSE_SHARES: dict[Precision, float] = {"float32": 0.03, "bfloat16": 0.01}
 
 
-def multiplies_densely(matrix: csr_array, device: torch.device, precision: PrecisionName) -> bool:
+def multiplies_densely(matrix: csr_array, device: torch.device, precision: Precision) -> bool:
     """Whether these histories fill so much of users × items that they are multiplied as dense arrays.
 
     Those with an item twice are not: an array has one place for it.
@@ -246,7 +246,7 @@ class DenseInputs:
     """Does the same with all inputs laid out as (networks, users, items), in the precision of the other products."""
 
     entries: Entries
-    precision: PrecisionName
+    precision: Precision
 
     def codes(self, tables: Tensor) -> Tensor:
         rows = with_padding(tables, self.precision)

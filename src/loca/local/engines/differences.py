@@ -4,47 +4,43 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.deferred import torch
-from loca.errors import ConfigError, DataError, ModelFileError, check_counts
+from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import AnyScores
-from loca.local.local_models import LocalModels, LocalTask
+from loca.local.engines.engine import ManyFits
+from loca.local.engines.loop import Loop
+from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory, readable_bytes
 from loca.models.devices import SparseRows, choose_device, free_bytes, may_have_gpu
 from loca.models.ease import EASE
 from loca.models.ease_solver import WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
+from loca.models.params import whole
 from loca.models.recommender import (
     ItemRows,
-    ModelState,
     Recommender,
     Scores,
     check_histories,
+    clone,
     fitted,
     get_params,
 )
+from loca.persistence.learned import learned, learned_part
+from loca.persistence.manifest import ModelState, Persistent
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
-LOCAL_BYTES = 9_000_000
-# The arrays of `CompressedWeights`, and the types that each may have.
-ARRAY_TYPES = {
-    "columns": "u2 u4",
-    "values": "f2 f4",
-    "row_starts": "u4",
-    "offsets": "i8",
-    "scales": "f4",
-}
+MAX_BYTES = 9_000_000
 _SAMPLED_ROWS = 512
 # So many times the wanted entries are expected above the first threshold, which is read off a sample of rows.
 _MARGIN = 1.3
@@ -59,14 +55,14 @@ _SHARE_TO_READ_ALL = 0.2
 _LARGEST_BATCHED_SYSTEM = 512
 _MOST_AT_ONCE = 64
 _BLOCK_ROWS = 1024
-_ADVICE = "take fewer communities, smaller local_bytes or filter rare items"
+_ADVICE = "take fewer communities, smaller max_bytes or filter rare items"
 
 
 @dataclass(frozen=True)
 class SizeBudget:
     """How many entries of an items × items array one community may store, and in which types.
 
-    Everything is stored in 32 bits where `local_bytes` allow that, else everything in 16, else the largest in 16.
+    Everything is stored in 32 bits where `max_bytes` allow that, else everything in 16, else the largest in 16.
     """
 
     item_count: int
@@ -75,22 +71,22 @@ class SizeBudget:
     value_type: np.dtype[Any]
 
     @classmethod
-    def of(cls, item_count: int, local_bytes: int) -> Self:
-        """What fits into `local_bytes`."""
+    def of(cls, item_count: int, max_bytes: int) -> Self:
+        """What fits into `max_bytes`."""
         index_type = np.dtype(np.uint16 if item_count <= 65_536 else np.uint32)
         fixed, off_diagonal = (
             4 * (item_count + 2),
             item_count * (item_count - 1),
         )  # row starts, and the scale
         whole = fixed + off_diagonal * (index_type.itemsize + 4)
-        value_type = np.dtype(np.float32 if whole <= local_bytes else np.float16)
+        value_type = np.dtype(np.float32 if whole <= max_bytes else np.float16)
         entry = index_type.itemsize + value_type.itemsize
-        if local_bytes < fixed + entry:
+        if max_bytes < fixed + entry:
             wanted = f"{fixed + entry:,} for {item_count:,} items"
-            raise ConfigError(f"local_bytes: expected at least {wanted}, found {local_bytes!r}")
+            raise ConfigError(f"max_bytes: expected at least {wanted}, found {max_bytes!r}")
         return cls(
             item_count,
-            min((local_bytes - fixed) // entry, max(off_diagonal, 1)),
+            min((max_bytes - fixed) // entry, max(off_diagonal, 1)),
             index_type,
             value_type,
         )
@@ -103,39 +99,26 @@ class SizeBudget:
 
 
 @dataclass(frozen=True, eq=False)
-class CompressedWeights:
+class CompressedWeights(Persistent):
     """The entries of all communities one after the other, rows in order.
 
     Row i of community j has the entries from offsets[j] + row_starts[j, i] to offsets[j] + row_starts[j, i + 1]; a
     weight is its value times scales[j].
     """
 
-    columns: npt.NDArray[Any]  # (entries,)
-    values: npt.NDArray[Any]  # (entries,)
-    row_starts: npt.NDArray[Any]  # (communities, items + 1)
-    offsets: npt.NDArray[Any]  # (communities + 1,)
-    scales: npt.NDArray[Any]  # (communities,)
+    columns: npt.NDArray[Any] = learned("entries", dtype=(np.uint16, np.uint32))
+    values: npt.NDArray[Any] = learned("entries", dtype=(np.float16, np.float32), finite=False)
+    row_starts: npt.NDArray[Any] = learned("communities", "items + 1", dtype=np.uint32)
+    offsets: npt.NDArray[Any] = learned("communities + 1", dtype=np.int64)
+    scales: npt.NDArray[Any] = learned("communities")
     _wide: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        for name, types in ARRAY_TYPES.items():
-            found = getattr(self, name).dtype
-            if found not in [np.dtype(one) for one in types.split()]:
-                raise ModelFileError(
-                    f"EASE differences: {name} are {found}, expected {types.replace(' ', ' or ')}"
-                )
+    def check(self) -> None:
+        """Refuse entries that do not lie where the row starts and offsets say."""
         starts, offsets = self.row_starts, self.offsets
         if starts.ndim != 2 or starts.shape[1] < 2 or offsets.shape != (len(starts) + 1,):
             raise ModelFileError(
                 f"EASE differences: {offsets.shape} offsets do not fit row starts {starts.shape}"
-            )
-        if (
-            self.scales.shape != (len(starts),)
-            or self.columns.ndim != 1
-            or self.columns.shape != self.values.shape
-        ):
-            raise ModelFileError(
-                "EASE differences: expected one value per column and one scale per community"
             )
         rising = (starts[:, 0] == 0).all() and (starts[:, 1:] >= starts[:, :-1]).all()
         if not (
@@ -154,8 +137,8 @@ class CompressedWeights:
             raise ModelFileError(
                 f"EASE differences: expected columns below {self.item_count}, found one beyond"
             )
-        if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
-            raise ModelFileError("EASE differences: expected finite scales above 0")
+        if not (self.scales > 0).all():
+            raise ModelFileError("EASE differences: expected scales above 0")
 
     def __len__(self) -> int:
         return len(self.row_starts)
@@ -164,6 +147,10 @@ class CompressedWeights:
     def item_count(self) -> int:
         """How many items there are."""
         return int(self.row_starts.shape[1] - 1)
+
+    def count_items(self) -> int:
+        """Return how many items there are."""
+        return self.item_count
 
     def rows(self, keys: npt.NDArray[np.int64]) -> csr_array:
         """The rows `community · items + item` of rising keys, in 32 bits, (keys, items)."""
@@ -259,35 +246,37 @@ def largest_differences(
     }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EaseDifferences(LocalModels):
-    """Local model j scores history · (centre + Δ_j), where Δ_j holds the largest differences to the centre's weights.
+    """Local model j scores history · (centre + Δ_j), where Δ_j is its largest differences to the centre.
 
-    At most `local_bytes` are stored of each local model; a small catalogue is stored whole.
+    The centre is the global model, where that is like the local ones, or else a model of its own. In
+    the files of a shard it is missing, and comes from the storage.
     """
 
-    def __init__(self, *, local_bytes: int = LOCAL_BYTES) -> None:
-        check_counts(local_bytes=local_bytes)
-        self.local_bytes, self.entries_at_once = local_bytes, _ENTRIES_AT_ONCE
+    differences_: CompressedWeights = learned_part(CompressedWeights, "items")
+    centre_: Any = learned_part(Recommender, "items", optional=True)
+
+    entries_at_once: ClassVar[int] = _ENTRIES_AT_ONCE
+
+    def __post_init__(self) -> None:
         self.device = choose_device("auto") if may_have_gpu() else None
-        self.differences_: CompressedWeights | None = None
         self._on_device: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._centre_on_device: torch.Tensor | None = None
 
-    def around(self, centre: object, device: torch.device | None = None) -> Self:
-        """Itself, with the model that the differences are differences to; scores come from `device`, if given."""
-        if not (isinstance(centre, Recommender) and centre.is_linear):
-            found = type(centre).__name__
+    def check(self) -> None:
+        """Refuse a centre that is no linear model."""
+        if self.centre_ is not None and not self.centre_.is_linear:
             raise ModelFileError(
-                f"expected an EASE or NextEASE that the local models differ from, found {found}"
+                "expected an EASE or NextEASE that the local models differ from, "
+                f"found {type(self.centre_).__name__}"
             )
-        items, found_items = self.count_items(), centre.count_items()
-        if found_items != items:
-            raise ModelFileError(
-                f"EASE differences: expected a centre of {items} items, found {found_items}"
-            )
-        self.centre_, self._centre_on_device = centre, None
-        if device is not None:
-            self.device = None if device.type == "cpu" else device
+
+    def to(self, device: str) -> Self:
+        """Move the answers to a device."""
+        chosen = choose_device(device)
+        self.device = None if chosen.type == "cpu" else chosen
+        self._centre_on_device = None
         self._on_device.clear()
         return self
 
@@ -404,21 +393,6 @@ class EaseDifferences(LocalModels):
         similarities: Scores = centre.similarities_of_weights(outgoing, incoming)
         return similarities
 
-    def state(self) -> ModelState:
-        stored = fitted(self.differences_, self)
-        return ModelState(arrays={name: getattr(stored, name) for name in ARRAY_TYPES})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """The differences as they were saved, still without their centre; the arrays are not copied."""
-        model = cls(**params)
-        if missing := set(ARRAY_TYPES) - set(state.arrays):
-            raise ModelFileError(
-                f"EASE differences: the arrays {', '.join(sorted(missing))} are missing"
-            )
-        model.differences_ = CompressedWeights(**{name: state.arrays[name] for name in ARRAY_TYPES})
-        return model
-
 
 def dense_product(first: csr_array, second: csr_array, *, may_load: bool = False) -> Scores:
     """The product of two sparse matrices as an array; four times as fast by MKL, where torch is loaded and has it."""
@@ -466,52 +440,52 @@ def _needed_rows(
     return needed, csr_array((values, numbers[keys], starts), shape=(users, len(needed)))
 
 
-def fit_ease_differences(
-    task: LocalTask, centre: LinearModel, local_bytes: int = LOCAL_BYTES
-) -> EaseDifferences:
-    """Solves every model of the task, and stores of each the largest differences to the fitted `centre`.
+def fit_differences(fits: ManyFits, centre: Any, max_bytes: int) -> EaseDifferences:
+    """Solve every model, and store of each the largest differences to the fitted `centre`.
 
-    A finished model is saved at the task's checkpoint, and not solved again by a run that goes on.
+    A finished model is saved at the fit's checkpoint, and not solved again by a run that goes on.
     """
-    base: Any = task.models[0]
-    count, checkpoint = len(task.models), task.data.context.checkpoint
-    device, budget = choose_device(base.device), SizeBudget.of(centre.count_items(), local_bytes)
-    at_once = plan_solving(task, budget, device)
+    base: Any = fits.models[0]
+    count, checkpoint = len(fits.models), fits.data.context.checkpoint
+    device = choose_device(fits.data.device)
+    budget = SizeBudget.of(centre.count_items(), max_bytes)
+    at_once = plan_solving(fits, budget, device)
     centre_weights = _weights_of(centre).to(device)
     # Room for all entries of all models, which are added without a second copy.
     columns = np.empty(count * budget.entries, dtype=budget.index_type)
     values = np.empty(count * budget.entries, dtype=budget.value_type)
     row_starts = np.zeros((count, budget.item_count + 1), dtype=np.uint32)
     offsets, scales = np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.float32)
-    with bar(task.what, count) as progress:
+    with bar(fits.name, count) as progress:
         for start in range(0, count, at_once):
             group = range(start, min(start + at_once, count))
-            saved = {number: checkpoint.load(f"{task.what} {number}") for number in group}
-            missing = [task.weights_of(number) for number in group if saved[number] is None]
-            solutions = base.solve_each(task.data.matrix, missing, device, task.moments)
+            saved = {number: checkpoint.load(f"{fits.name} {number}") for number in group}
+            missing = [fits.weights_of(number) for number in group if saved[number] is None]
+            solutions = base.solve_each(fits.data.matrix, missing, device, fits.moments)
             for number in group:
                 state = saved.pop(number)
                 if state is None:
                     state = ModelState(largest_differences(next(solutions), centre_weights, budget))
-                    checkpoint.save(f"{task.what} {number}", state)
+                    checkpoint.save(f"{fits.name} {number}", state)
                 found, first = state.arrays, offsets[number]
                 offsets[number + 1] = end = first + len(found["columns"])
                 columns[first:end], values[first:end] = found["columns"], found["values"]
                 row_starts[number], scales[number] = found["row_starts"], found["scales"][0]
                 progress.advance()
-    model = EaseDifferences(local_bytes=local_bytes)
+    model = EaseDifferences()
     model.differences_ = CompressedWeights(columns[:end], values[:end], row_starts, offsets, scales)
-    return model.around(centre, device)
+    model.centre_ = centre
+    return model.to(str(device))
 
 
-def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> int:
+def plan_solving(fits: ManyFits, budget: SizeBudget, device: torch.device) -> int:
     """Say how much memory is needed, refuse what does not fit, and give how many systems a GPU inverts at once.
 
     The device holds the centre and blocks of rows, in the users' system the (items, support) half product too, and for
     every system that is solved at once its square and its factor. As many small ones as half of a GPU's free memory
     holds are solved at once; larger ones fill it on their own.
     """
-    base, count, matrix, what = task.models[0], len(task.models), task.data.matrix, task.what
+    base, count, matrix, what = fits.models[0], len(fits.models), fits.data.matrix, fits.name
     users, items = int((np.diff(matrix.indptr) > 0).sum()), matrix.shape[1]
     size, shared = min(users, items), 4 * (items**2 + 4 * _BLOCK_ROWS * items)
     if base.uses_order:
@@ -542,22 +516,17 @@ def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> i
 
 
 def is_centre_for(base: Recommender, model: Recommender | None) -> bool:
-    """Whether local copies of the base may be stored as differences to that model: the same one but for its device."""
-    if type(model) is not type(base):
-        return False
-    wanted, found = get_params(base), get_params(model)
-    return all(found[name] == wanted[name] for name in wanted if name != "device")
+    """Return whether local copies of the base may be stored as differences to a model."""
+    return type(model) is type(base) and get_params(model) == get_params(base)
 
 
-def differences_memory(
-    base: LinearModel, count: int, local_bytes: int, data: DataSize
-) -> MemoryUse:
+def differences_memory(base: LinearModel, count: int, max_bytes: int, data: DataSize) -> MemoryUse:
     """What local models take that are stored as differences to a centre.
 
     One is solved like the base, beside the centre, its factor, blocks of rows and the entries that may be the largest;
     a GPU solves many small ones at once, and when it scores it holds differences in half of its free memory.
     """
-    one, room, items = base.memory_bytes(data), SizeBudget.of(data.items, local_bytes), data.items
+    one, room, items = base.memory_bytes(data), SizeBudget.of(data.items, max_bytes), data.items
     stored, size = count * room.stored_bytes, min(data.users, items)
     solving = 4 * (2 * items**2 + 4 * _BLOCK_ROWS * items) + 64 * room.entries
     if size <= _LARGEST_BATCHED_SYSTEM:
@@ -566,7 +535,7 @@ def differences_memory(
     blending = 24 * min(_ENTRIES_AT_ONCE, count * room.entries)
     if one.device:
         scoring = 8 * items**2 + min(
-            12 * count * room.entries, free_bytes(choose_device(base.device)) // 2
+            12 * count * room.entries, free_bytes(choose_device(data.device)) // 2
         )
     return MemoryUse(
         main=stored + (data.row_bytes if one.device else max(one.main + solving, blending)),
@@ -577,6 +546,60 @@ def differences_memory(
         device_name=one.device_name,
         advice=_ADVICE,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences(Loop):
+    """Solve linear models (EASE, NextEASE), and store their largest differences to one centre.
+
+    The centre is the global model, where that is like the local ones, or else one is fitted.
+
+    Parameters
+    ----------
+    max_bytes : int, default 9000000
+        What the differences of one model may take.
+    """
+
+    max_bytes: int = whole(MAX_BYTES)
+
+    @classmethod
+    def suits(cls, base: Recommender, n_items: int) -> bool:
+        """Return whether dense weights of a linear model would take more."""
+        return base.is_linear and 4 * n_items**2 > MAX_BYTES
+
+    def check_base(self, base: Recommender) -> None:
+        """Refuse a model without weights in closed form."""
+        if not base.is_linear:
+            raise ConfigError(
+                "engine: Differences trains linear models such as EASE and NextEASE, "
+                f"found {type(base).__name__}; leave the engine out"
+            )
+
+    def solve(self, fits: ManyFits) -> LocalModels:
+        """Solve one model after the other; a GPU solves many small ones at once."""
+        return fit_differences(fits, self.centre(fits), self.max_bytes)
+
+    def centre(self, fits: ManyFits) -> Any:
+        """Return the model that the others are stored as differences to."""
+        if is_centre_for(fits.base, fits.global_model):
+            return fits.global_model
+        everybody = replace(fits.data, user_weights=np.ones_like(fits.data.user_weights))
+        return everybody.fit_part("centre", clone(fits.base))
+
+    def memory(
+        self,
+        base: Any,
+        n: int,
+        size: DataSize,
+        name: str,
+        global_model: Recommender | None = None,
+    ) -> dict[str, MemoryUse]:
+        """Estimate the differences, and the centre where it is a model of its own."""
+        steps: dict[str, MemoryUse] = {}
+        if not is_centre_for(base, global_model):
+            steps["centre of local models"] = base.memory_bytes(size)
+        steps[name] = differences_memory(base, n, self.max_bytes, size)
+        return steps
 
 
 def _weights_of(model: Any) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Networks of one shape, trained and answering as one."""

@@ -1,1 +1,0 @@
-"""Many networks trained and used as one."""

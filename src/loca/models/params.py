@@ -1,0 +1,105 @@
+"""Parameters of models and strategies, each with the check that refuses what it cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import field, fields
+from typing import Any, get_args
+
+import numpy as np
+
+from loca.errors import ConfigError
+
+
+def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
+    """Declare a parameter with its check; the default `...` stands for a parameter without one."""
+    metadata = {"param": (expected, is_valid)}
+    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
+
+
+def number(
+    default: float | None,
+    expected: str,
+    is_valid: Callable[[float], bool],
+    *,
+    optional: bool = False,
+) -> Any:
+    """Declare a number with some property; an optional one may be None."""
+
+    def is_such_a_number(value: Any) -> bool:
+        return (optional and value is None) or (is_number(value) and is_valid(value))
+
+    return param(default, f"{expected} or none" if optional else expected, is_such_a_number)
+
+
+def whole(default: int | None, least: int = 1, *, optional: bool = False) -> Any:
+    """Declare a whole number from `least` on; an optional one may be None."""
+
+    def is_valid(value: Any) -> bool:
+        return (optional and value is None) or (type(value) is int and value >= least)
+
+    expected = f"a whole number ≥ {least}"
+    return param(default, f"{expected} or none" if optional else expected, is_valid)
+
+
+def positive(default: float | None, *, optional: bool = False) -> Any:
+    """Declare a finite number above 0."""
+    return number(default, "a number above 0", lambda n: 0 < n < math.inf, optional=optional)
+
+
+def not_negative(default: float) -> Any:
+    """Declare a finite number from 0 on."""
+    return number(default, "a number ≥ 0", lambda n: 0 <= n < math.inf)
+
+
+def share(default: float | None, *, optional: bool = False) -> Any:
+    """Declare a number from 0 to 1."""
+    return number(default, "a number from 0 to 1", lambda n: 0 <= n <= 1, optional=optional)
+
+
+def share_below_1(default: float) -> Any:
+    """Declare a number from 0 on and below 1, such as a probability to drop."""
+    return number(default, "a number from 0 to below 1", lambda n: 0 <= n < 1)
+
+
+def seed_param() -> Any:
+    """Declare the seed of everything that a model draws."""
+    return param(0, "a whole number", lambda value: type(value) is int)
+
+
+def choice(default: str, words: Any) -> Any:
+    """Declare one of the words of a `Literal`."""
+    allowed = get_args(words)
+    return param(default, " or ".join(map(repr, allowed)), lambda value: value in allowed)
+
+
+def check_params(owner: Any) -> None:
+    """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
+    for declared in fields(owner):
+        if "param" not in declared.metadata:
+            continue
+        expected, is_valid = declared.metadata["param"]
+        value = getattr(owner, declared.name)
+        if isinstance(value, np.generic):
+            value = value.item()
+            object.__setattr__(owner, declared.name, value)
+        check_param(declared.name, value, expected, is_valid)
+
+
+def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], bool]) -> None:
+    """Refuse a value that is not valid, with what was expected."""
+    try:
+        if is_valid(value):
+            return
+    except (TypeError, ValueError):
+        pass  # of another kind altogether, such as text where a number is expected
+    found = " ".join(f"{value!r:.60}".split())
+    if isinstance(value, type):
+        found = f"the class {value.__name__}; write {value.__name__}()"
+    raise ConfigError(f"{name}: expected {expected}, found {found}")
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number; truth values are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
