@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from loca.data.splits import HeldOut
 from loca.evaluation.metrics import Values
 from loca.memory import DataSize, MemoryUse
-from loca.models.params import check_params, whole
+from loca.models.params import Strategy, whole
 from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.learned import supports_new_items, with_items
 from loca.persistence.manifest import Persistent
@@ -80,12 +80,15 @@ class Communities(Persistent, ABC):
         Whether the members of a community have anything in common that could be shown.
     shared_epochs : int
         In so many first epochs networks learn from all users alike.
+    seed_name : str
+        Names the stream of the local models' seeds; those of an ensemble make them begin alike.
     """
 
     anchors: IntArray | None = None
     divisions: int = 0
     is_meaningful: ClassVar[bool] = True
     shared_epochs: int = 0
+    seed_name: ClassVar[str] = "local model"
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -140,7 +143,7 @@ class Communities(Persistent, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommunityFinder(ABC):
+class CommunityFinder(Strategy, ABC):
     """Finds communities. Its parameters are those of one kind, and no others.
 
     Parameters
@@ -152,9 +155,6 @@ class CommunityFinder(ABC):
     holds_forms: ClassVar[int] = 1  # so many fitted forms are in memory at once
 
     n: int = whole(40)
-
-    def __post_init__(self) -> None:
-        check_params(self)
 
     @abstractmethod
     def find(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -282,6 +282,8 @@ class MixtureCommunities(Communities):
     temperature: float | None = learned_fact("a number above 0", _is_positive, optional=True)
     top_k: int = learned_fact("a whole number ≥ 1", _is_count)
     shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
+
+    seed_name: ClassVar[str] = "ensemble member"
 
     def check(self) -> None:
         """Refuse anchors and sizes below 0."""

@@ -115,6 +115,7 @@ class RandomGroupCommunities(Communities):
     membership_weight: float = learned_fact("a number from 0 to 1", _is_fraction)
     shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
 
+    seed_name: ClassVar[str] = "ensemble member"
     is_meaningful: ClassVar[bool] = False
 
     def check(self) -> None:

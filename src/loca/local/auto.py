@@ -591,12 +591,12 @@ class Climb:
         return False
 
 
-def settings_of(model: Recommender) -> str:
+def settings_of(model: Any) -> str:
     """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
     shown = model.get_params(deep=False)
     if "base" in shown:
         shown = {
-            "models": shown.get("models", shown.get("anchors")),
+            "models": model.size,
             **shown["base"].get_params(deep=False),
         }
     return ", ".join(

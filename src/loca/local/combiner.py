@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from loca.communities.finder import Judge, Panel
 from loca.evaluation.metrics import Values
 from loca.evaluation.significance import is_significantly_better
-from loca.models.params import check_params, share
+from loca.models.params import Strategy, share
 from loca.progress import say
 from loca.remarks import remark
 
@@ -25,11 +25,8 @@ _ERRORS_OF_THE_BEST_OF_MANY = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Combiner(ABC):
+class Combiner(Strategy, ABC):
     """Says how much of each user's answer is the global model's."""
-
-    def __post_init__(self) -> None:
-        check_params(self)
 
     @abstractmethod
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:

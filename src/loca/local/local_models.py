@@ -65,6 +65,10 @@ class LocalModels(Learner, ABC):
         `answer_weights` is users × models; a user without any gets a row of zeros.
         """
 
+    def to(self, device: str) -> Self:
+        """Move what answers to a device, where it can."""
+        return self
+
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """Return one model's own scores, users × items."""
         only = answered_by_one(np.full(histories.shape[0], number), len(self))
@@ -101,6 +105,13 @@ class SeparateModels(LocalModels):
         """Let scores lie with the first model, if that is a network."""
         network = getattr(self.models_[0], "network_", None)
         self.device = getattr(network, "device", None)
+
+    def to(self, device: str) -> Self:
+        """Move all models to a device."""
+        for model in self.models_:
+            model.to(device)
+        self.check()
+        return self
 
     def __len__(self) -> int:
         return len(self.models_)

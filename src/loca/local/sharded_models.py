@@ -16,6 +16,7 @@ from loca.errors import ConfigError
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_models import LocalModels
 from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData
+from loca.persistence.learned import learned_parts
 
 _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in the cache
 
@@ -80,6 +81,12 @@ class ShardedModels(LocalModels):
         sharded.parts_ = tuple(parts)
         sharded.epochs_ = parts[0].epochs_
         return sharded
+
+    def to(self, device: str) -> Self:
+        """Move the models of all shards to a device."""
+        for part in self.parts_:
+            part.to(device)
+        return self
 
     @property
     def edges(self) -> list[int]:

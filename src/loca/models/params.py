@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 import numpy as np
@@ -72,6 +72,14 @@ def choice(default: str, words: Any) -> Any:
     """Declare one of the words of a `Literal`."""
     allowed = get_args(words)
     return param(default, " or ".join(map(repr, allowed)), lambda value: value in allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """An exchangeable part of a model's behaviour: a frozen value with parameters of its own."""
+
+    def __post_init__(self) -> None:
+        check_params(self)
 
 
 def check_params(owner: Any) -> None:

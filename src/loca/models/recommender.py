@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,7 @@ from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.params import check_params, param
+from loca.models.params import Strategy, check_params, param
 from loca.persistence import save_model
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.learned import Learner, learned_fact, learned_fields, selections
@@ -202,10 +202,11 @@ class BaseEstimator(Learner, Readable):
         params = get_params(self)
         if deep:
             for name, part in list(params.items()):
-                if isinstance(part, BaseEstimator):
-                    params |= {
-                        f"{name}__{inner}": value for inner, value in part.get_params().items()
-                    }
+                if has_params(part):
+                    inside = (
+                        part.get_params() if isinstance(part, BaseEstimator) else get_params(part)
+                    )
+                    params |= {f"{name}__{inner}": value for inner, value in inside.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -253,15 +254,12 @@ class BaseEstimator(Learner, Readable):
         """
         return clone(self, **selections(self))
 
-    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
-        """What is worth knowing of the fitted model, and of its first `counts` models alone, as JSON values by name."""
+    def facts(self) -> dict[str, Any]:
+        """Return what is worth knowing of the fitted model, as JSON values by name."""
         return {}
 
-    def truncate(self, count: int) -> Self:
-        """This fitted model with its first `count` models alone; all of them are the model itself."""
-        raise ConfigError(
-            f"counts: are for local models and ensembles, found {type(self).__name__}"
-        )
+    def check_known(self, known: Interactions) -> None:
+        """Refuse training data that does not fit what was learned, as a folder may hold it."""
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate what a fit takes, at most.
@@ -851,7 +849,7 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
     Parameters
     ----------
     model : a model
-        Fitted or not; models among its parameters are copied too.
+        Fitted or not, or a strategy such as a finder; models among its parameters are copied too.
     **changes : Any
         New values of parameters, by name; `base__l2` is the parameter `l2` of the model that is the parameter `base`.
 
@@ -875,7 +873,7 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
     params, inner = get_params(model), dict[str, dict[str, Any]]()
     for name, value in changes.items():
         own, _, rest = name.partition("__")
-        if own not in params or (rest and not is_model(params[own])):
+        if own not in params or (rest and not has_params(params[own])):
             known = model.get_params() if isinstance(model, BaseEstimator) else params
             nearest = did_you_mean(name, known) or f"; it has {', '.join(params) or 'none'}"
             raise ConfigError(f"unknown parameter {name!r} for {type(model).__name__}{nearest}")
@@ -898,11 +896,16 @@ def _remark_minima(schema: Schema) -> None:
         remark("minima", f"{' and '.join(below)} {text}")
 
 
+def has_params(value: object) -> bool:
+    """Return whether a value is a model or a strategy, which have parameters of their own."""
+    return is_model(value) or isinstance(value, Strategy)
+
+
 def _without_learned(value: Any) -> Any:
-    """The value with an unfitted copy in place of every model in it."""
+    """Return the value with an unfitted copy in place of every model in it."""
     if type(value) is tuple:
-        return tuple(_without_learned(one) for one in value)
-    return clone(value) if is_model(value) else value
+        return tuple(_without_learned(part) for part in value)
+    return clone(value) if has_params(value) else value
 
 
 def written(value: Any, depth: int = 0) -> str:
@@ -912,7 +915,7 @@ def written(value: Any, depth: int = 0) -> str:
     """
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
-    if isinstance(value, BaseEstimator):
+    if isinstance(value, BaseEstimator | Strategy):
         defaults = inspect.signature(type(value)).parameters
         params = (
             (name, written(one, depth + 1), defaults[name].default)

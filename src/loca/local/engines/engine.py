@@ -14,7 +14,7 @@ from loca.errors import ConfigError, DataError
 from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.early_stopping import Trainer, train_epochs
-from loca.models.params import check_params
+from loca.models.params import Strategy
 from loca.models.recommender import (
     Recommender,
     TrainingData,
@@ -84,11 +84,8 @@ class ManyFits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine(ABC):
+class Engine(Strategy, ABC):
     """Trains many models of one kind; a subclass says how they learn by epoch, or are solved."""
-
-    def __post_init__(self) -> None:
-        check_params(self)
 
     @classmethod
     def suits(cls, base: Recommender, n_items: int) -> bool:
