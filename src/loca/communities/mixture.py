@@ -122,23 +122,23 @@ class MultinomialMixture(BaseEstimator):
         device = torch.device(use.device_name)
         what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
         plan_memory(what, use.main, _ADVICE)
-        checkpoint, short = data.context.checkpoint, max(self.rounds // 3, 1)
+        context, short = data.context, max(self.rounds // 3, 1)
         with bar("communities: rounds of EM", short + self.rounds) as progress:
 
-            def begin() -> ModelState:
+            def begin() -> dict[str, Any]:
                 sample = Sample.of(rows, weights, self.components, self.seed)
                 found, _ = sample.try_starts(
                     self, self.starts * self.mixtures, short, device, progress
                 )
                 best = np.argsort(-found.held_out, kind="stable")[: self.mixtures]
-                return found.of(best).as_they_are_and_heated().state()
+                return found.of(best).as_they_are_and_heated().state_dict()
 
-            state = checkpoint.load_or_make("mixture", begin)
+            state = context.make("mixture", begin)
             steps = EM.of(
                 _scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device
             )
             found = steps.run(
-                Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts
+                Mixtures.from_state_dict(state), self.rounds, progress, context.checkpoint, state
             )
             likelihoods = steps.likelihoods(found).reshape(2, -1)
             found = found.of(
@@ -404,12 +404,15 @@ class Mixtures(NamedTuple):
             temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures])
         )
 
-    def state(
+    def state_dict(
         self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None
-    ) -> ModelState:
-        """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
+    ) -> dict[str, Any]:
+        """Return the progress of EM after so many rounds.
+
+        The likelihoods are those of the last round, where they count.
+        """
         listed = [] if likelihoods is None else likelihoods.tolist()
-        return ModelState(self._asdict(), {"round": rounds, "likelihoods": listed})
+        return {**self._asdict(), "round": rounds, "likelihoods": listed}
 
     def at(self, now: Parameters) -> Mixtures:
         """The same with other parameters."""
@@ -417,8 +420,9 @@ class Mixtures(NamedTuple):
         return self._replace(log_items=log_items, log_sizes=log_sizes)
 
     @classmethod
-    def restore(cls, state: ModelState) -> Mixtures:
-        return cls(**{name: np.array(state.arrays[name]) for name in cls._fields})
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Mixtures:
+        """Return the mixtures that an interrupted run had so far."""
+        return cls(**{name: np.array(state[name]) for name in cls._fields})
 
 
 class Parameters(NamedTuple):
@@ -531,7 +535,7 @@ class EM:
         rounds: int,
         progress: Bar,
         checkpoint: Checkpoint,
-        facts: Mapping[str, Any] = _BEGUN,
+        state: Mapping[str, Any] = _BEGUN,
     ) -> Mixtures:
         """All rounds after those done; from soft memberships to those of the formula, by thirds.
 
@@ -540,8 +544,8 @@ class EM:
         now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
         first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
         number, before, is_hot = (
-            facts["round"],
-            np.array(facts["likelihoods"]),
+            state["round"],
+            np.array(state["likelihoods"]),
             bool((first > 1).any()),
         )
         progress.advance(number)
@@ -558,7 +562,7 @@ class EM:
                     number = rounds
                 before = likelihoods
             if checkpoint.due() or (number == rounds and checkpoint.saves):
-                checkpoint.save("mixture", begun.at(now).state(number, before))
+                checkpoint.save("mixture", begun.at(now).state_dict(number, before))
         return begun.at(now)
 
 

@@ -525,12 +525,12 @@ class Search:
         """
         saved = self.data.context.checkpoint.load(what)
         if saved is not None:
-            self._started -= saved.facts["seconds"]
-            return dict(saved.facts)
+            self._started -= saved["seconds"]
+            return saved
         started = time.perf_counter()
         facts = make()
         facts["seconds"] = time.perf_counter() - started
-        self.data.context.checkpoint.save(what, ModelState(facts=facts))
+        self.data.context.checkpoint.save(what, facts)
         return facts
 
 

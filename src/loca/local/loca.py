@@ -338,7 +338,8 @@ class Loca(ManyModels):
             )
             return replace(found, anchors=users[found.anchors]).state()
 
-        communities: Any = restore_communities(context.checkpoint.load_or_make("communities", find))
+        state = ModelState(**context.make("communities", lambda: vars(find())))
+        communities: Any = restore_communities(state)
         self.communities_ = communities
 
         # One local model for each, trained with the weights of its community. They are judged without the global

@@ -490,11 +490,10 @@ def fit_ease_differences(
             missing = [task.weights_of(number) for number in group if saved[number] is None]
             solutions = base.solve_each(task.data.matrix, missing, device, task.moments)
             for number in group:
-                state = saved.pop(number)
-                if state is None:
-                    state = ModelState(largest_differences(next(solutions), centre_weights, budget))
-                    checkpoint.save(f"{task.what} {number}", state)
-                found, first = state.arrays, offsets[number]
+                found, first = saved.pop(number), offsets[number]
+                if found is None:
+                    found = largest_differences(next(solutions), centre_weights, budget)
+                    checkpoint.save(f"{task.what} {number}", found)
                 offsets[number + 1] = end = first + len(found["columns"])
                 columns[first:end], values[first:end] = found["columns"], found["values"]
                 row_starts[number], scales[number] = found["row_starts"], found["scales"][0]

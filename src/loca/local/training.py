@@ -30,9 +30,7 @@ from loca.models.devices import free_bytes
 from loca.models.early_stopping import (
     BestWeights,
     Trainer,
-    load_states,
-    save_states,
-    states_of,
+    load_trainers,
     train_epochs,
 )
 from loca.models.recommender import (
@@ -299,17 +297,16 @@ def _stop_each(
     schedule, checkpoint = models[0], task.data.context.checkpoint
     networks = [model.network_ for model in models]
     best, done, active = [BestWeights() for _ in networks], 0, set(range(len(networks)))
-    saved = load_states(checkpoint, task.what)
-    if saved is not None:
-        done, active = int(saved[0]["epoch"]), set(saved[0]["active"])
+    state = checkpoint.load(task.what)
+    if state is not None:
+        done, active = state["epoch"], set(state["active"])
         for number, one in enumerate(best):
-            one.put_back(saved[1][f"best {number}"], [networks[number]])
+            one.load_state_dict(state["best"][number], [networks[number]])
         trainers = _without(
             trainers, [network for number, network in enumerate(networks) if number not in active]
         )
-        for place, trainer in enumerate(trainers):
-            trainer.put_back(saved[1][f"learning {place}"])
-    del saved  # makes room
+        load_trainers(trainers, state["trainers"])
+    del state  # makes room
     with bar(task.what, len(networks)) as progress:
         progress.advance(len(networks) - len(active))
         for epoch in range(done + 1, schedule.epochs + 1):
@@ -319,18 +316,21 @@ def _stop_each(
             progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
             if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
                 for number, score in members.score_each(local, active).items():
-                    best[number].offer(epoch, score, [networks[number]])
+                    best[number].update(epoch, score, [networks[number]])
                 stopped = {one for one in active if best[one].is_final(epoch, schedule.patience)}
                 active -= stopped
                 progress.advance(len(stopped))
                 trainers = _without(trainers, [networks[number] for number in stopped])
             if checkpoint.due():
-                states = states_of(trainers) | {
-                    f"best {number}": one.state() for number, one in enumerate(best)
+                progress_now = {
+                    "epoch": epoch,
+                    "active": sorted(active),
+                    "trainers": [trainer.state_dict() for trainer in trainers],
+                    "best": [one.state_dict() for one in best],
                 }
-                save_states(checkpoint, task.what, epoch, states, active=sorted(active))
+                checkpoint.save(task.what, progress_now)
     for one, network in zip(best, networks, strict=True):
-        one.give_back([network])
+        one.restore_best([network])
     return [one.epoch or schedule.epochs for one in best]
 
 
@@ -343,5 +343,5 @@ def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Tr
     for trainer in left:
         leaving = [network for network in trainer.networks if id(network) in gone]
         if leaving and isinstance(trainer, StackedTrainer):
-            trainer.leave(leaving)
+            trainer.remove(leaving)
     return left
