@@ -30,7 +30,7 @@ from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import Request
 from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
 from loca.memory import DataSize
-from loca.models.early_stopping import BestWeights, load_trainers, progress_of
+from loca.models.early_stopping import BestWeights, load_trainers, training_state
 from loca.models.recommender import Recommender, TrainingData, UserWeights
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import file_name_of
@@ -340,8 +340,10 @@ class Shard:
             self.done += 1
             started = time.perf_counter()
             if self.checkpoint.due():
-                state = progress_of(self.done, self.trainers, self.best)
-                self.checkpoint.save(self.job.what, {**state, "loss": self.loss})
+                self.checkpoint.save(
+                    self.job.what,
+                    {**training_state(self.done, self.trainers, self.best), "loss": self.loss},
+                )
             self.seconds["save"] += time.perf_counter() - started
 
     def blend(self, number: int, best: int, request: Request) -> npt.NDArray[np.float32]:

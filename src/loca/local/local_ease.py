@@ -490,10 +490,11 @@ def fit_ease_differences(
             missing = [task.weights_of(number) for number in group if saved[number] is None]
             solutions = base.solve_each(task.data.matrix, missing, device, task.moments)
             for number in group:
-                found, first = saved.pop(number), offsets[number]
+                found = saved.pop(number)
                 if found is None:
                     found = largest_differences(next(solutions), centre_weights, budget)
                     checkpoint.save(f"{task.what} {number}", found)
+                first = offsets[number]
                 offsets[number + 1] = end = first + len(found["columns"])
                 columns[first:end], values[first:end] = found["columns"], found["values"]
                 row_starts[number], scales[number] = found["row_starts"], found["scales"][0]

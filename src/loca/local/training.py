@@ -322,13 +322,15 @@ def _stop_each(
                 progress.advance(len(stopped))
                 trainers = _without(trainers, [networks[number] for number in stopped])
             if checkpoint.due():
-                progress_now = {
-                    "epoch": epoch,
-                    "active": sorted(active),
-                    "trainers": [trainer.state_dict() for trainer in trainers],
-                    "best": [one.state_dict() for one in best],
-                }
-                checkpoint.save(task.what, progress_now)
+                checkpoint.save(
+                    task.what,
+                    {
+                        "epoch": epoch,
+                        "active": sorted(active),
+                        "trainers": [trainer.state_dict() for trainer in trainers],
+                        "best": [one.state_dict() for one in best],
+                    },
+                )
     for one, network in zip(best, networks, strict=True):
         one.restore_best([network])
     return [one.epoch or schedule.epochs for one in best]

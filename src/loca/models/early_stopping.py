@@ -145,6 +145,7 @@ def train_epochs(
         done = state["epoch"]
         load_trainers(trainers, state["trainers"])
         best.load_state_dict(state["best"], networks)
+    del state  # makes room
     with bar(what, schedule.epochs) as progress:
         progress.advance(done)
         for epoch in range(done + 1, schedule.epochs + 1):
@@ -163,14 +164,14 @@ def train_epochs(
                 best.update(epoch, score, networks)
                 context.report(epoch, score)
             if context.checkpoint.due():
-                context.checkpoint.save(what, progress_of(epoch, trainers, best))
+                context.checkpoint.save(what, training_state(epoch, trainers, best))
     best.restore_best(networks)
     if ending := best.ending(schedule):
         remark("training", f"{what} {ending}")
     return best
 
 
-def progress_of(epoch: int, trainers: Sequence[Trainer], best: BestWeights) -> dict[str, Any]:
+def training_state(epoch: int, trainers: Sequence[Trainer], best: BestWeights) -> dict[str, Any]:
     """Return all that a training depends on after an epoch."""
     return {
         "epoch": epoch,
