@@ -94,11 +94,11 @@ class ScriptedTrainer:
         self.network.epoch += 1
         return 0.0
 
-    def state(self) -> ModelState:
-        return ModelState({"epoch": self.network.epoch.numpy().copy()})
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.network.epoch.numpy().copy()}
 
-    def put_back(self, state: ModelState) -> None:
-        self.network.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.network.epoch.copy_(torch.from_numpy(state["epoch"]))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -125,7 +125,7 @@ def test_weights_come_back_whatever_share_of_them_is_the_least(share: float) -> 
     for number, weights in enumerate(given):
         np.testing.assert_array_equal(read_weights(state, number, 200), weights)
     if share == 1:
-        assert sum(array.nbytes for array in state.arrays.values()) < 100
+        assert sum(array.nbytes for array in state.values()) < 100
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint
-from loca.persistence.manifest import ModelState, fingerprint
+from loca.persistence.manifest import fingerprint
 from loca.search_space import Among, Budget, Space
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, run_protocol
 
@@ -265,9 +265,7 @@ def test_a_damaged_run_is_computed_again(planted_split: Split, tmp_path: Path) -
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(run) is None
-    Checkpoint(tmp_path / "cells").save(
-        "ease", ModelState(facts={FINGERPRINT_KEY: run.fingerprint()})
-    )
+    Checkpoint(tmp_path / "cells").save("ease", {FINGERPRINT_KEY: run.fingerprint()})
     assert store.find(run) is None
     stored.write_bytes(whole)
     assert store.find(run) is not None

@@ -130,9 +130,9 @@ def test_finished_epochs_communities_and_local_models_are_not_computed_again(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs: list[str] = []
-    offer = BestWeights.offer
+    update = BestWeights.update
     monkeypatch.setattr(
-        BestWeights, "offer", lambda *what: (epochs.append("epoch"), offer(*what))[1]
+        BestWeights, "update", lambda *what: (epochs.append("epoch"), update(*what))[1]
     )
     MODELS["stack"]().fit(planted_split.train, validation=planted_split.validation)
     whole = len(epochs)

@@ -193,11 +193,11 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     validation = planted_split.validation
     assert validation is not None
     left: list[int] = []
-    leave = StackedTrainer.leave
+    remove = StackedTrainer.remove
     monkeypatch.setattr(
         StackedTrainer,
-        "leave",
-        lambda self, networks: (left.append(len(networks)), leave(self, networks)),
+        "remove",
+        lambda self, networks: (left.append(len(networks)), remove(self, networks)),
     )
 
     def members_of(number: int) -> np.ndarray:

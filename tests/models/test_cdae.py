@@ -267,13 +267,13 @@ def test_learning_goes_on_from_its_state_as_if_it_had_never_stopped() -> None:
     whole, first, second = (CDAE(batch_size=7, **SMALL) for _ in range(3))
     through = whole.begin(rows, None)
     begun = first.begin(rows, None)
-    begun.put_back(second.begin(rows, None).state())  # before the first step
+    begun.load_state_dict(second.begin(rows, None).state_dict())  # before the first step
     for _ in range(4):
         through.run_epoch()
     for _ in range(2):
         begun.run_epoch()
     continued = second.begin(rows, None)
-    continued.put_back(begun.state())
+    continued.load_state_dict(begun.state_dict())
     for _ in range(2):
         continued.run_epoch()
     np.testing.assert_array_equal(second.score(rows), whole.score(rows))

@@ -81,8 +81,8 @@ def test_the_history_of_scores_survives_an_interruption() -> None:
     network = Autoencoder(2, 1, None, False, torch.device("cpu"))
     first, second = BestWeights(), BestWeights()
     for epoch, score in enumerate([0.5, *(0.1 + 0.01 * k for k in range(11))], start=1):
-        first.offer(epoch, score, [network])
-    second.put_back(first.state(), [network])
+        first.update(epoch, score, [network])
+    second.load_state_dict(first.state_dict(), [network])
     assert (second.epoch, second.score, second.history) == (first.epoch, first.score, first.history)
     assert not first.is_final(12, 10)
     assert not second.is_final(12, 10)

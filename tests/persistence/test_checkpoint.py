@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loca.communities.geometry import Quantile
 from loca.errors import LocaError, ModelFileError
 from loca.persistence import arrays as array_files
 from loca.persistence.checkpoint import (
@@ -27,8 +28,7 @@ from loca.persistence.checkpoint import (
     file_name_of,
     first_difference,
 )
-from loca.persistence.fit_context import checkpoint_in
-from loca.persistence.manifest import ModelState
+from loca.persistence.fit_context import FitContext, checkpoint_in
 from saved_model_examples import Tree, same
 
 SUBJECT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
@@ -37,15 +37,17 @@ ARRAYS = {
     "counts": np.array([3, -1]),
     "one": np.array(2.5),
 }
-FACTS = {
+STATE = {
+    **ARRAYS,
+    "inside": {"moments": [ARRAYS["weights"], (ARRAYS["counts"], "text")], "$odd": ARRAYS["one"]},
+    "nothing": {},
     "epoch": 7,
     "scores": [0.25, float("inf")],
     "by": {3: "three"},
     "pair": (1, None),
     "rng": {"$odd": 2**127},
 }
-STATE = ModelState(ARRAYS, FACTS)
-OTHER = ModelState({"weights": np.ones(4)}, {"epoch": 8})
+OTHER = {"weights": np.ones(4), "epoch": 8}
 
 
 @pytest.fixture
@@ -85,17 +87,9 @@ def interrupted(
         return
 
 
-def same_state(left: ModelState | None, right: ModelState) -> bool:
-    return (
-        left is not None
-        and same(dict(left.arrays), dict(right.arrays))
-        and same(dict(left.facts), dict(right.facts))
-    )
-
-
-def recalled(folder: Path, name: str) -> ModelState | None:
+def recalled(folder: Path, name: str) -> dict[str, Any] | None:
     """What a resumed run recalls; the work stays unfinished."""
-    found: list[ModelState | None] = []
+    found: list[dict[str, Any] | None] = []
     interrupted(folder, lambda work: found.append(work.load(name)), resume=True)
     return found[0]
 
@@ -116,7 +110,7 @@ def contents(folder: Path) -> dict[str, bytes] | None:
 
 def test_what_was_kept_comes_back_to_the_last_bit_in_the_next_run(folder: Path) -> None:
     interrupted(folder, lambda work: work.save("epochs", STATE))
-    assert same_state(recalled(folder, "epochs"), STATE)
+    assert same(recalled(folder, "epochs"), STATE)
     assert recalled(folder, "epoch") is None
 
 
@@ -127,10 +121,10 @@ def test_the_newest_state_of_a_name_counts_and_forgotten_ones_are_gone(folder: P
         kept.save("b", STATE)
         kept.delete("b")
         kept.delete("never kept")
-        assert same_state(kept.load("a"), OTHER)
+        assert same(kept.load("a"), OTHER)
 
     interrupted(folder, work)
-    assert same_state(recalled(folder, "a"), OTHER)
+    assert same(recalled(folder, "a"), OTHER)
     assert recalled(folder, "b") is None
     assert sorted(os.listdir(folder)) == ["subject.json", "work-a.safetensors"]
 
@@ -139,11 +133,11 @@ def test_a_part_puts_its_name_before_those_inside_it(folder: Path) -> None:
     def work(kept: Checkpoint) -> None:
         kept.inside("candidate 1").inside("local/3").save("epochs", STATE)
         kept.save("epochs", OTHER)
-        assert same_state(kept.load("candidate 1/local/3/epochs"), STATE)
-        assert same_state(kept.load("epochs"), OTHER)
+        assert same(kept.load("candidate 1/local/3/epochs"), STATE)
+        assert same(kept.load("epochs"), OTHER)
 
     interrupted(folder, work)
-    assert same_state(recalled(folder, "candidate 1/local/3/epochs"), STATE)
+    assert same(recalled(folder, "candidate 1/local/3/epochs"), STATE)
 
 
 def test_a_whole_part_can_be_forgotten_and_nothing_else_is(folder: Path) -> None:
@@ -177,7 +171,7 @@ def test_the_folder_stays_after_any_exception_and_goes_where_nothing_was_kept(
     work = open_checkpoint(folder, SUBJECT, resume=False)
     work.__enter__().save("a", STATE)
     assert not work.__exit__(end, end(), None), "the exception goes on"
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
     assert (
         f"{folder} keeps what is done; the same command with --resume goes on from there"
         in said.messages
@@ -262,7 +256,7 @@ def test_a_changed_subject_is_refused_by_its_first_difference(
         f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and data it was "
         "begun with, or start over with --fresh"
     )
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
 
 
 def test_differences_are_found_however_deep() -> None:
@@ -294,7 +288,7 @@ def test_half_written_files_are_cleared_away_at_the_next_start(folder: Path) -> 
     interrupted(folder, lambda work: work.save("a", STATE))
     (folder / (file_name_of("b") + ".new")).write_bytes(b"half")
     (folder / "subject.json.new").write_bytes(b"half")
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
     assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
     (
         folder / "subject.json"
@@ -328,7 +322,7 @@ def test_files_of_others_in_the_folder_stay_when_the_work_ends(folder: Path) -> 
     interrupted(folder, lambda work: work.save("a", STATE))
     (folder / "notes.txt").write_text("mine")
     with open_checkpoint(folder, SUBJECT, resume=True) as work:
-        assert same_state(work.load("a"), STATE)
+        assert same(work.load("a"), STATE)
     assert contents(folder) == {"notes.txt": b"mine"}
 
 
@@ -394,7 +388,7 @@ def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(
         pytest.fail("the work began")
     monkeypatch.undo()
     assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
 
 
 def test_two_runs_do_not_share_a_folder(folder: Path) -> None:
@@ -415,7 +409,7 @@ def test_a_damaged_subject_is_refused_and_fresh_starts_over(folder: Path) -> Non
             whole.replace(b"100.0", b"200.0"),
             "changed or damaged since it was saved; start over with --fresh",
         ),
-        (whole.replace(b'"version": 1', b'"version": 2'), "written in format 2 by a newer loca"),
+        (whole.replace(b'"version": 2', b'"version": 3'), "written in format 3 by a newer loca"),
         (whole.replace(b'"checksum"', b'"check"'), "'checksum' is missing"),
     ):
         (folder / "subject.json").write_bytes(damaged)
@@ -445,10 +439,10 @@ def test_a_damaged_state_counts_as_not_there_and_that_is_said(
             assert "its work is done again" in said.messages[0]
         else:
             # The spaces that fill the header up say nothing.
-            assert same_state(found, STATE)
+            assert same(found, STATE)
             assert len(data) == len(whole)
     path.write_bytes(whole)
-    assert same_state(work.load("a"), STATE)
+    assert same(work.load("a"), STATE)
 
 
 def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
@@ -465,16 +459,19 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     assert "expected the state 'b', found 'a'" in said.messages[0]
     assert "not a state that loca has saved" in said.messages[1]
     assert "expected a plain file" in said.messages[2]
-    assert same_state(work.load("a"), STATE)
-    about = b'{"format": "loca-state", "version": 2, "name": "e", "facts": {}, "arrays": {}}'
-    newer = {
-        "about": np.frombuffer(about, np.uint8),
-        "checksums": np.array([zlib.crc32(about)], np.uint32),
-    }
-    with open(folder / file_name_of("e"), "wb") as file:
-        array_files.write_arrays(file, newer)
-    assert work.load("e") is None
-    assert "saved in another format" in said.messages[3]
+    assert same(work.load("a"), STATE)
+    older = b'{"format": "loca-state", "version": 1, "name": "e", "facts": {}, "arrays": {}}'
+    newer = b'{"format": "loca-state", "version": 3, "name": "e", "state": {}, "arrays": {}}'
+    for about in (older, newer):
+        written = {
+            "about": np.frombuffer(about, np.uint8),
+            "checksums": np.array([zlib.crc32(about)], np.uint32),
+        }
+        with open(folder / file_name_of("e"), "wb") as file:
+            array_files.write_arrays(file, written)
+        assert work.load("e") is None
+        assert "saved in another format" in said.messages[-1]
+        assert "its work is done again" in said.messages[-1]
 
 
 def test_large_arrays_come_back_as_views_of_the_file_and_outlive_it(
@@ -484,11 +481,12 @@ def test_large_arrays_come_back_as_views_of_the_file_and_outlive_it(
     interrupted(folder, lambda work: work.save("a", STATE))
     found = recalled(folder, "a")
     assert found is not None
-    assert not found.arrays["weights"].flags.writeable
+    assert not found["weights"].flags.writeable
+    assert not found["inside"]["moments"][0].flags.writeable
     interrupted(folder, lambda work: work.save("a", OTHER), resume=True)
-    assert same_state(found, STATE)
+    assert same(found, STATE)
     interrupted(folder, lambda work: work.save("a", found), resume=True)
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
     path = folder / file_name_of("a")
     with open(path, "r+b") as file:
         file.seek(path.read_bytes().index(ARRAYS["weights"].tobytes()))
@@ -496,21 +494,45 @@ def test_large_arrays_come_back_as_views_of_the_file_and_outlive_it(
     assert recalled(folder, "a") is None, "the contents of large arrays are checked too"
 
 
-def test_a_state_with_parts_or_odd_values_is_refused_and_leaves_no_litter(folder: Path) -> None:
+def test_a_state_with_models_or_odd_values_is_refused_and_leaves_no_litter(folder: Path) -> None:
     def work(kept: Checkpoint) -> None:
         kept.save("a", STATE)
-        with pytest.raises(
-            ModelFileError, match="expected arrays and facts, found the part 'inner'"
-        ):
-            kept.save("a", ModelState(parts={"inner": Tree()}))
+        with pytest.raises(ModelFileError, match="state 'a': unknown kind of model 'Tree'"):
+            kept.save("a", {"inner": [Tree()]})
+        with pytest.raises(ModelFileError, match="state 'a': unknown kind of value 'Quantile'"):
+            kept.save("a", {"inner": Quantile(0.5)})
         with pytest.raises(ModelFileError, match="cannot save a set"):
-            kept.save("a", ModelState(facts={"odd": {1}}))
+            kept.save("a", {"odd": {1}})
         with pytest.raises(ModelFileError, match="expected a printable name and plain numbers"):
-            kept.save("a", ModelState(arrays={"odd": np.array(["x"])}))
+            kept.save("a", {"odd": np.array(["x"])})
+        with pytest.raises(ModelFileError, match="expected names of text, found 3"):
+            kept.save("a", {3: "three"})  # type: ignore[dict-item]
 
     interrupted(folder, work)
-    assert same_state(recalled(folder, "a"), STATE)
+    assert same(recalled(folder, "a"), STATE)
     assert len(os.listdir(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    "value", [STATE, {}, {"$value": 1}, [1, (2.0, ARRAYS["weights"])], ARRAYS["one"], "text", None]
+)
+def test_a_value_of_any_kind_is_made_once(folder: Path, value: Any) -> None:
+    made: list[str] = []
+
+    def make() -> Any:
+        made.append("now")
+        return value
+
+    def work(kept: Checkpoint) -> None:
+        context = FitContext(kept).inside("part")
+        assert same(context.make("a", make), value)
+        assert same(context.make("a", make), value)
+
+    interrupted(folder, work)
+    interrupted(folder, work, resume=True)
+    assert made == ["now"]
+    assert FitContext().make("a", make) is value
+    assert made == ["now", "now"]
 
 
 values = st.recursive(
@@ -529,19 +551,19 @@ values = st.recursive(
 
 @given(st.text(min_size=1, max_size=20), values)
 @settings(max_examples=30, deadline=None)
-def test_any_name_and_any_fact_come_back(
-    tmp_path_factory: pytest.TempPathFactory, name: str, fact: Any
+def test_any_name_and_any_value_come_back(
+    tmp_path_factory: pytest.TempPathFactory, name: str, value: Any
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "any-name"
     folder.mkdir(exist_ok=True)
     work = Checkpoint(folder)
-    state = ModelState({"a": np.ones(2)}, {"fact": fact})
+    state = {"a": np.ones(2), "value": value}
     try:
         file_name_of(name)
     except UnicodeEncodeError:
         return  # half a surrogate pair is no name
     work.save(name, state)
-    assert same_state(work.load(name), state)
+    assert same(work.load(name), state)
     work.delete(name)
     assert os.listdir(folder) == []
 
@@ -610,8 +632,8 @@ def what_is_left(folder: Path) -> tuple[str, str]:
     with open_checkpoint(folder, SUBJECT, resume=True) as work:
         for name in "ab":
             state = work.load(name)
-            told.append("none" if state is None else "old" if same_state(state, STATE) else "new")
-            assert state is None or same_state(state, STATE) or same_state(state, OTHER)
+            told.append("none" if state is None else "old" if same(state, STATE) else "new")
+            assert state is None or same(state, STATE) or same(state, OTHER)
         assert not [name for name in os.listdir(folder) if name.endswith(".new")]
     assert not folder.exists()
     return told[0], told[1]

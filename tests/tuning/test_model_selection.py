@@ -27,7 +27,6 @@ from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
 from loca.persistence.fit_context import FitContext, checkpoint_in
-from loca.persistence.manifest import ModelState
 from loca.registry import MODELS
 from loca.tuning.model_selection import (
     CandidateResult,
@@ -195,7 +194,7 @@ def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finishe
 
     def fit(model: Any, *given: Any, context: FitContext, **more: Any) -> Any:
         seen.append(context.checkpoint.load("epochs"))
-        context.checkpoint.save("epochs", ModelState(facts={"epoch": 3}))
+        context.checkpoint.save("epochs", {"epoch": 3})
         seen.append({one.name for one in (tmp_path / "w").iterdir()})
         return real(model, *given, **more)
 

@@ -104,14 +104,14 @@ class ShardExecutor:
         """The job of an interrupted run with its progress, where the storage still has it, or a new one."""
         checkpoint, name = task.data.context.checkpoint, _progress_of(task.what)
         if (saved := checkpoint.load(name)) is not None:
-            place, job_name, edges = (saved.facts[one] for one in ("place", "job", "edges"))
+            place, job_name, edges = (saved[one] for one in ("place", "job", "edges"))
             job = Job.of(task, engine, place, job_name, edges, self.checkpoint_every)
             if job.is_written(storage := job.storage()):
                 if (place, len(job)) != (self.storage, min(self.shards, len(task.models))):
                     say(
                         f"{task.what}: goes on in {len(job)} shards by way of {storage.address}, as it was begun"
                     )
-                return job, storage, saved.facts
+                return job, storage, saved
             say(
                 f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning"
             )
@@ -124,10 +124,15 @@ class ShardExecutor:
         except BaseException:
             storage.remove()
             raise
-        facts = {"place": job.place, "job": job.name, "edges": edges}
-        facts |= {"epoch": 0, "best": dict(BestWeights().state().facts)}
-        checkpoint.save(name, ModelState(facts=facts))
-        return job, storage, facts
+        progress = {
+            "place": job.place,
+            "job": job.name,
+            "edges": edges,
+            "epoch": 0,
+            "best": BestWeights().state_dict(),
+        }
+        checkpoint.save(name, progress)
+        return job, storage, progress
 
     def _train_epochs(
         self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
@@ -139,8 +144,8 @@ class ShardExecutor:
             BestWeights(),
             RemoteModels(self, task, job),
         )
-        best.put_back(ModelState(facts=progress["best"]), [])
-        done = int(progress["epoch"])
+        best.load_state_dict(progress["best"], [])
+        done = progress["epoch"]
         with bar(task.what, schedule.epochs) as shown:
             remote.on_wait = _noting(shown)
             shown.advance(done)
@@ -157,12 +162,12 @@ class ShardExecutor:
                 is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
                 if validate is not None and epoch > task.shared_epochs and is_due:
                     score = validate(remote)
-                    best.offer(epoch, score, [])
+                    best.update(epoch, score, [])
                     task.data.context.report(epoch, score)
                 done = epoch
                 # The shards come back to this epoch, whatever they have saved: the driver may be lost from here on.
-                facts = {**progress, "epoch": epoch, "best": dict(best.state().facts)}
-                checkpoint.save(_progress_of(task.what), ModelState(facts=facts))
+                state = {**progress, "epoch": epoch, "best": best.state_dict()}
+                checkpoint.save(_progress_of(task.what), state)
         if ending := best.ending(schedule):
             remark("training", f"{task.what} {ending}")
         if best.epoch:

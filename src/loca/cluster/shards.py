@@ -30,12 +30,11 @@ from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import Request
 from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
 from loca.memory import DataSize
-from loca.models.early_stopping import BestWeights, load_states, save_states, states_of
+from loca.models.early_stopping import BestWeights, load_trainers, training_state
 from loca.models.recommender import Recommender, TrainingData, UserWeights
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import file_name_of
 from loca.persistence.fit_context import FitContext
-from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model, read_recency, save_model
 from loca.progress import say
 from loca.registry import KINDS
@@ -141,7 +140,7 @@ class Job:
         )
 
 
-def dump_weights(weights: Iterator[UserWeights]) -> ModelState:
+def dump_weights(weights: Iterator[UserWeights]) -> dict[str, npt.NDArray[Any]]:
     """The user weights of some models: all of them, or the least and those above it where that is less.
 
     Most users have the least weight where communities are narrow, or memberships sure.
@@ -161,67 +160,65 @@ def dump_weights(weights: Iterator[UserWeights]) -> ModelState:
     }
     for name, parts in (("row_ends", rows), ("value_ends", values)):
         arrays[name] = np.cumsum([0, *map(len, parts)])
-    return ModelState(arrays)
+    return arrays
 
 
-def read_weights(state: ModelState, number: int, users: int) -> npt.NDArray[np.float32]:
+def read_weights(
+    state: Mapping[str, npt.NDArray[Any]], number: int, users: int
+) -> npt.NDArray[np.float32]:
     """The user weights of one model."""
     rows, values = (
-        state.arrays[name][slice(*state.arrays[ends][number : number + 2].tolist())]
+        state[name][slice(*state[ends][number : number + 2].tolist())]
         for name, ends in (("rows", "row_ends"), ("values", "value_ends"))
     )
     if len(rows) < len(values):  # all of them
         return np.array(values)
-    found = np.full(users, state.arrays["least"][number], np.float32)
+    found = np.full(users, state["least"][number], np.float32)
     found[rows] = values
     return found
 
 
-def _dump_data(data: TrainingData) -> ModelState:
+def _dump_data(data: TrainingData) -> dict[str, Any]:
     """Histories without the ids of users and items."""
     train = data.train
     if not isinstance(train, Interactions):
         rows = csr_array(train)
-        arrays = {
+        return {
             "indptr": rows.indptr,
             "indices": rows.indices,
             "data": rows.data,
             "user_weights": data.user_weights,
+            "shape": list(rows.shape),
         }
-        return ModelState(arrays, {"shape": list(rows.shape)})
-    names = ("offsets", "item_rows", "times", "weights")
-    found = {name: getattr(train, name) for name in names}
-    arrays = {name: one for name, one in found.items() if one is not None} | {
-        "user_weights": data.user_weights
-    }
-    recency = None if train.recency is None else asdict(train.recency)
-    facts = {
+    return {
+        "offsets": train.offsets,
+        "item_rows": train.item_rows,
+        "times": train.times,
+        "weights": train.weights,
+        "user_weights": data.user_weights,
         "shape": [train.n_users, train.n_items],
-        "recency": recency,
+        "recency": None if train.recency is None else asdict(train.recency),
         "schema": train.schema.to_json(),
     }
-    return ModelState(arrays, facts)
 
 
-def _read_data(state: ModelState) -> TrainingData:
-    arrays, (users, items) = state.arrays, state.facts["shape"]
-    if "indptr" in arrays:
-        matrix = csr_array(
-            (arrays["data"], arrays["indices"], arrays["indptr"]), shape=(users, items)
-        )
-        return TrainingData.of(matrix, arrays["user_weights"])
-    recency = state.facts["recency"]
+def _read_data(state: Mapping[str, Any]) -> TrainingData:
+    users, items = state["shape"]
+    if "indptr" in state:
+        matrix = csr_array((state["data"], state["indices"], state["indptr"]), shape=(users, items))
+        return TrainingData.of(matrix, state["user_weights"])
+    recency = state["recency"]
     train = Interactions(
         IdMap.numbered(users, "user"),
         IdMap.numbered(items, "item"),
-        np.array(arrays["offsets"]),
-        np.array(arrays["item_rows"]),
-        None if "times" not in arrays else np.array(arrays["times"]),
+        np.array(state["offsets"]),
+        np.array(state["item_rows"]),
+        None if state["times"] is None else np.array(state["times"]),
         recency=None if recency is None else read_recency(recency),
-        weights=None if "weights" not in arrays else np.array(arrays["weights"]),
-        schema=Schema.from_json(state.facts["schema"]),
+        weights=None if state["weights"] is None else np.array(state["weights"]),
+        schema=Schema.from_json(state["schema"]),
     )
-    return TrainingData.of(train, arrays["user_weights"])
+    return TrainingData.of(train, state["user_weights"])
 
 
 def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
@@ -306,13 +303,11 @@ class Shard:
         self.done, self.best = 0, BestWeights()
         if not self._is_finished() and self.task.models[0].learns_by_epoch:
             self.trainers, self.local = begin_locals(self.task, self.job.engine)
-            saved = None if anew else load_states(self.checkpoint, self.job.what)
-            if saved is not None:
-                facts, states = saved
-                self.done, self.loss = int(facts["epoch"]), float(facts["loss"])
-                for place, trainer in enumerate(self.trainers):
-                    trainer.put_back(states[f"learning {place}"])
-                self.best.put_back(states["best"], self._networks())
+            state = None if anew else self.checkpoint.load(self.job.what)
+            if state is not None:
+                self.done, self.loss = state["epoch"], state["loss"]
+                load_trainers(self.trainers, state["trainers"])
+                self.best.load_state_dict(state["best"], self._networks())
         self._is_begun = True
 
     def _is_finished(self) -> bool:
@@ -336,7 +331,7 @@ class Shard:
             is_held = not best
         if not is_held:
             self._train_to(best)
-            self.best.offer(best, float(best), self._networks())  # the latest is always the best
+            self.best.update(best, float(best), self._networks())  # the latest is always the best
         self._train_to(number)
 
     def _train_to(self, number: int) -> None:
@@ -345,8 +340,10 @@ class Shard:
             self.done += 1
             started = time.perf_counter()
             if self.checkpoint.due():
-                states = states_of(self.trainers) | {"best": self.best.state()}
-                save_states(self.checkpoint, self.job.what, self.done, states, loss=self.loss)
+                self.checkpoint.save(
+                    self.job.what,
+                    {**training_state(self.done, self.trainers, self.best), "loss": self.loss},
+                )
             self.seconds["save"] += time.perf_counter() - started
 
     def blend(self, number: int, best: int, request: Request) -> npt.NDArray[np.float32]:
@@ -367,7 +364,7 @@ class Shard:
                 return
             if self.trainers:
                 self._be_at(number, best)
-                self.best.give_back(self._networks())
+                self.best.restore_best(self._networks())
                 assert self.local is not None
                 self.local = self.local.finished(self.job.engine.answer_precision)
             else:

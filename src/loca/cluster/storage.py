@@ -16,7 +16,6 @@ from typing import Any
 from loca.errors import ConfigError, LocaError
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import Checkpoint, file_name_of
-from loca.persistence.manifest import ModelState
 
 _JOB, _COPY = "job-", "loca-shard-"
 
@@ -207,7 +206,7 @@ class _SharedCheckpoint(Checkpoint):
         super().__init__(storage.folder, seconds_between)
         self._storage, self._new = storage, f".{secrets.token_hex(4)}.new"
 
-    def load(self, name: str) -> ModelState | None:
+    def load(self, name: str) -> dict[str, Any] | None:
         self._storage.fetch(file_name_of(self._prefix + name))
         return super().load(name)
 

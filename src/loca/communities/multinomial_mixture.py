@@ -26,7 +26,6 @@ from loca.models.recommender import (
 )
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.learned import learned
-from loca.persistence.manifest import ModelState
 from loca.progress import Bar, bar, say
 from loca.random_streams import derive_seed, stream
 from loca.typing import FloatArray
@@ -118,23 +117,23 @@ class MultinomialMixture(BaseEstimator):
         device = torch.device(use.device_name)
         what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
         plan_memory(what, use.main, ADVICE)
-        checkpoint, short = data.context.checkpoint, max(self.rounds // 3, 1)
+        context, short = data.context, max(self.rounds // 3, 1)
         with bar("communities: rounds of EM", short + self.rounds) as progress:
 
-            def begin() -> ModelState:
+            def begin() -> dict[str, Any]:
                 sample = Sample.of(rows, weights, self.components, self.seed)
                 found, _ = sample.try_starts(
                     self, self.starts * self.mixtures, short, device, progress
                 )
                 best = np.argsort(-found.held_out, kind="stable")[: self.mixtures]
-                return found.of(best).as_they_are_and_heated().state()
+                return found.of(best).as_they_are_and_heated().state_dict()
 
-            state = checkpoint.load_or_make("mixture", begin)
+            state = context.make("mixture", begin)
             steps = EM.of(
                 _scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device
             )
             found = steps.run(
-                Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts
+                MixtureParameters.from_state_dict(state), self.rounds, progress, context.checkpoint, state
             )
             likelihoods = steps.likelihoods(found).reshape(2, -1)
             found = found.of(
@@ -216,7 +215,7 @@ def check_component_count(count: int, user_count: int) -> None:
         )
 
 
-class Mixtures(NamedTuple):
+class MixtureParameters(NamedTuple):
     """The parameters of several mixtures, and the log-likelihood of a held-out item after their starts."""
 
     log_items: FloatArray  # (items, mixtures · components)
@@ -224,12 +223,12 @@ class Mixtures(NamedTuple):
     temperatures: FloatArray  # (mixtures,), of the first rounds
     held_out: FloatArray  # (mixtures,)
 
-    def of(self, places: npt.NDArray[np.int64]) -> Mixtures:
+    def of(self, places: npt.NDArray[np.int64]) -> MixtureParameters:
         """Some of them, in the order of their places."""
         items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, places]
-        return Mixtures(items.reshape(len(items), -1), *(one[places] for one in self[1:]))
+        return MixtureParameters(items.reshape(len(items), -1), *(one[places] for one in self[1:]))
 
-    def as_they_are_and_heated(self) -> Mixtures:
+    def as_they_are_and_heated(self) -> MixtureParameters:
         """All at a temperature of 1, then all at their own.
 
         Heated again some find more, and some melt: their components become the same.
@@ -240,21 +239,25 @@ class Mixtures(NamedTuple):
             temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures])
         )
 
-    def state(
+    def state_dict(
         self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None
-    ) -> ModelState:
-        """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
-        listed = [] if likelihoods is None else likelihoods.tolist()
-        return ModelState(self._asdict(), {"round": rounds, "likelihoods": listed})
+    ) -> dict[str, Any]:
+        """Return the progress of EM after so many rounds.
 
-    def at(self, now: Parameters) -> Mixtures:
+        The likelihoods are those of the last round, where they count.
+        """
+        listed = [] if likelihoods is None else likelihoods.tolist()
+        return {**self._asdict(), "round": rounds, "likelihoods": listed}
+
+    def at(self, now: Parameters) -> MixtureParameters:
         """The same with other parameters."""
         log_items, log_sizes = (one.cpu().numpy() for one in now)
         return self._replace(log_items=log_items, log_sizes=log_sizes)
 
     @classmethod
-    def restore(cls, state: ModelState) -> Mixtures:
-        return cls(**{name: np.array(state.arrays[name]) for name in cls._fields})
+    def from_state_dict(cls, state: Mapping[str, Any]) -> MixtureParameters:
+        """Return the mixtures that an interrupted run had so far."""
+        return cls(**{name: np.array(state[name]) for name in cls._fields})
 
 
 class Parameters(NamedTuple):
@@ -341,7 +344,7 @@ class EM:
         prior = (self.popular @ old.log_items).view(old.log_sizes.shape).sum(dim=1)
         return new, np.asarray((likelihoods + prior).cpu().numpy(), dtype=np.float64)
 
-    def likelihoods(self, found: Mixtures) -> npt.NDArray[np.float64]:
+    def likelihoods(self, found: MixtureParameters) -> npt.NDArray[np.float64]:
         """The log-likelihood of each mixture, with that of pseudo-counts."""
         return self.step(
             Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in found[:2]))
@@ -363,12 +366,12 @@ class EM:
 
     def run(
         self,
-        begun: Mixtures,
+        begun: MixtureParameters,
         rounds: int,
         progress: Bar,
         checkpoint: Checkpoint,
-        facts: Mapping[str, Any] = _BEGUN,
-    ) -> Mixtures:
+        state: Mapping[str, Any] = _BEGUN,
+    ) -> MixtureParameters:
         """All rounds after those done; from soft memberships to those of the formula, by thirds.
 
         At a temperature of 1 they end once the likelihood no longer rises.
@@ -376,8 +379,8 @@ class EM:
         now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
         first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
         number, before, is_hot = (
-            facts["round"],
-            np.array(facts["likelihoods"]),
+            state["round"],
+            np.array(state["likelihoods"]),
             bool((first > 1).any()),
         )
         progress.advance(number)
@@ -391,7 +394,7 @@ class EM:
                     number = rounds
                 before = likelihoods
             if checkpoint.due() or (number == rounds and checkpoint.saves):
-                checkpoint.save("mixture", begun.at(now).state(number, before))
+                checkpoint.save("mixture", begun.at(now).state_dict(number, before))
         return begun.at(now)
 
 
@@ -428,7 +431,7 @@ class Sample:
         rounds: int,
         device: torch.device,
         progress: Bar,
-    ) -> tuple[Mixtures, npt.NDArray[np.float64]]:
+    ) -> tuple[MixtureParameters, npt.NDArray[np.float64]]:
         """So many mixtures, each from its own clusters of k-means, and each user's log-likelihood of held-out items.
 
         The latter is (users, mixtures); an entry counts with its value.
@@ -445,7 +448,7 @@ class Sample:
         steps = EM.of(rows, self.weights, count * components, device)
         temperatures = np.resize(np.array(_TEMPERATURES, np.float32), count)
         nothing = np.zeros(0, np.float32)
-        begun = Mixtures(nothing, nothing, temperatures, nothing)
+        begun = MixtureParameters(nothing, nothing, temperatures, nothing)
         begun = begun.at(steps.begin(torch.from_numpy(np.log(first)).to(device)))
         found = steps.run(begun, rounds, progress, Checkpoint())
         sums = held_out_sums(rows, self.held, found)
@@ -461,7 +464,7 @@ def log_memberships(rows: csr_array, log_items: FloatArray, log_sizes: FloatArra
     return np.asarray(scores - _log_sums(scores), dtype=np.float32)
 
 
-def held_out_sums(rows: csr_array, held: csr_array, found: Mixtures) -> npt.NDArray[np.float64]:
+def held_out_sums(rows: csr_array, held: csr_array, found: MixtureParameters) -> npt.NDArray[np.float64]:
     """Σ value · log Σ_j membership_j P_ji over each user's held-out items, given scaled rows; (users, mixtures)."""
     memberships = log_memberships(rows, found.log_items, found.log_sizes)
     log_items = found.log_items.reshape(-1, *found.log_sizes.shape)

@@ -28,7 +28,6 @@ from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, checkpoint_in
 from loca.persistence.manifest import (
-    ModelState,
     fingerprint,
     read_value,
     stored_params,
@@ -258,7 +257,7 @@ class Run:
         assert protocol.budget is not None
         saved = checkpoint.load(_TUNING)
         if saved is not None:
-            return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
+            return _read_tuning(saved[_TUNING], saved["arrays"], template)
         tuner = Tuner(
             self.name,
             template,
@@ -271,7 +270,7 @@ class Run:
         )
         tuning = tuner.tune(study)
         arrays: dict[str, Any] = {}
-        checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
+        checkpoint.save(_TUNING, {_TUNING: _write_tuning(tuning, arrays), "arrays": arrays})
         return tuning
 
 
@@ -363,9 +362,7 @@ class RunStore:
         if state is None:
             return None
         try:
-            difference = checkpoints.first_difference(
-                state.facts[FINGERPRINT_KEY], run.fingerprint()
-            )
+            difference = checkpoints.first_difference(state[FINGERPRINT_KEY], run.fingerprint())
             if difference is None:
                 return _read_run(run, state)
         except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
@@ -399,9 +396,8 @@ class RunStore:
                 if study is not None and not resume:
                     remove_studies(study)
                     study.parent.mkdir(parents=True, exist_ok=True)
-                    checkpoint.save(
-                        _BEGUN, ModelState()
-                    )  # from here on the trials in the study are of this run
+                    # From here on the trials in the study are of this run.
+                    checkpoint.save(_BEGUN, {})
             try:
                 measured, model = run.execute(split, study=study, context=context)
             except (ConfigError, DataError):
@@ -421,14 +417,10 @@ def _stem(file_name: str) -> str:
     return file_name.removeprefix("work-").rsplit(".safetensors", 1)[0]
 
 
-def _write_run(run: Run, measured: ComparedModel) -> ModelState:
-    """What came of a run as arrays and facts; the lists of items are left out."""
+def _write_run(run: Run, measured: ComparedModel) -> dict[str, Any]:
+    """Return what came of a run as a state; the lists of items are left out."""
     evaluation, users = measured.evaluation, measured.evaluation.users
-    arrays: dict[str, Any] = {
-        f"metric/{name}": values for name, values in evaluation.values.items()
-    }
-    for count, one in measured.by_count.items():
-        arrays |= {f"first {count}/{name}": values for name, values in one.values.items()}
+    arrays: dict[str, Any] = {}  # of the models inside it
     tried = [
         vars(one)
         | {
@@ -437,64 +429,62 @@ def _write_run(run: Run, measured: ComparedModel) -> ModelState:
         }
         for one in measured.tried
     ]
-    facts = {
+    state = {
         FINGERPRINT_KEY: run.fingerprint(),
         "at": list(evaluation.at),
         "users": users.tolist() if users.dtype.kind == "O" else users,
         **{name: vars(evaluation)[name] for name in (*_SUMMARY, "item_count", "seed")},
+        "values": dict(evaluation.values),
         **{name: vars(measured)[name] for name in _PLAIN},
         "tried": tried,
         "recency": recency_json(measured.recency),
         _TUNING: None if measured.tuning is None else _write_tuning(measured.tuning, arrays),
         "by_count": {
-            str(k): {name: vars(one)[name] for name in _SUMMARY}
+            str(k): {"values": dict(one.values), **{name: vars(one)[name] for name in _SUMMARY}}
             for k, one in measured.by_count.items()
         },
         "found": dict(measured.found),
         "remarks": [one.to_json() for one in measured.remarks],
+        "arrays": arrays,
     }
     if measured.selected_model is not None:
-        facts["selected model"] = write_value(
+        state["selected model"] = write_value(
             measured.selected_model, arrays, f"{run.name}, as selected"
         )
-    return ModelState(arrays, facts)
+    return state
 
 
-def _read_run(run: Run, state: ModelState) -> ComparedModel:
-    """What came of a run again, equal to the bit, but with lists of length 0."""
-    facts, tuning, selected = state.facts, state.facts[_TUNING], state.facts.get("selected model")
-    users = np.array(facts["users"], dtype=object if isinstance(facts["users"], list) else None)
+def _read_run(run: Run, state: Mapping[str, Any]) -> ComparedModel:
+    """Return what came of a run again, equal to the bit, but with lists of length 0."""
+    tuning, selected, arrays = state[_TUNING], state.get("selected model"), state["arrays"]
+    users = np.array(state["users"], dtype=object if isinstance(state["users"], list) else None)
 
-    def evaluation(begin: str, summary: Mapping[str, Any]) -> Evaluation:
-        named = ((name.partition("/"), values) for name, values in state.arrays.items())
-        values = {name: np.array(values) for (whose, _, name), values in named if whose == begin}
+    def evaluation(summary: Mapping[str, Any]) -> Evaluation:
+        values = {name: np.array(values) for name, values in summary["values"].items()}
         coverage, novelty = (dict(summary[name]) for name in _SUMMARY)
-        known = tuple(facts["at"]), users, np.empty((len(users), 0), np.int32)
-        return Evaluation(*known, values, coverage, novelty, facts["item_count"], facts["seed"])
+        known = tuple(state["at"]), users, np.empty((len(users), 0), np.int32)
+        return Evaluation(*known, values, coverage, novelty, state["item_count"], state["seed"])
 
     tried = []
-    for one in facts["tried"]:
+    for one in state["tried"]:
         choice = None if one["recency"] is None else RecencyChoice.from_json(one["recency"])
         tried.append(
             CandidateResult(**{**one, "recency": choice, "own": recency_from_json(one["own"])})
         )
     return ComparedModel(
         name=run.name,
-        evaluation=evaluation("metric", facts),
-        **{name: facts[name] for name in _PLAIN},
+        evaluation=evaluation(state),
+        **{name: state[name] for name in _PLAIN},
         tried=tuple(tried),
-        recency=recency_from_json(facts["recency"]),
-        tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
-        by_count={
-            int(count): evaluation(f"first {count}", one)
-            for count, one in facts.get("by_count", {}).items()
-        },
-        found=dict(facts.get("found", {})),
+        recency=recency_from_json(state["recency"]),
+        tuning=None if tuning is None else _read_tuning(tuning, arrays, run.candidates[0]),
+        by_count={int(count): evaluation(one) for count, one in state["by_count"].items()},
+        found=state["found"],
         selected_model=None
         if selected is None
-        else read_value(selected, state.arrays, _kinds(run.candidates)),
+        else read_value(selected, arrays, _kinds(run.candidates)),
         repeats="" if run.repeats is None else run.repeats.name,
-        remarks=read_remarks(facts.get("remarks", [])),
+        remarks=read_remarks(state["remarks"]),
     )
 
 

@@ -42,7 +42,6 @@ from loca.models.recommender import (
     model_param,
 )
 from loca.persistence.learned import learned_fact, learned_part
-from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 from loca.remarks import remark
@@ -499,12 +498,12 @@ class Search:
         """
         saved = self.data.context.checkpoint.load(what)
         if saved is not None:
-            self._started -= saved.facts["seconds"]
-            return dict(saved.facts)
+            self._started -= saved["seconds"]
+            return saved
         started = time.perf_counter()
         facts = make()
         facts["seconds"] = time.perf_counter() - started
-        self.data.context.checkpoint.save(what, ModelState(facts=facts))
+        self.data.context.checkpoint.save(what, facts)
         return facts
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loca.deferred import torch
-from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.manifest import ModelState
 from loca.progress import bar
 from loca.remarks import remark
 
@@ -38,10 +36,10 @@ class Trainer(Protocol):
     def run_epoch(self) -> float:
         """Train on every user once; gives the mean loss."""
 
-    def state(self) -> ModelState:
-        """All that the rest of the training depends on."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the rest of the training depends on."""
 
-    def put_back(self, state: ModelState) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of the same training."""
 
 
@@ -57,7 +55,7 @@ class BestWeights:
         self.history: list[tuple[int, float]] = []
         self._copies: list[dict[str, Tensor]] = []
 
-    def offer(self, epoch: int, score: float, networks: Sequence[Network]) -> None:
+    def update(self, epoch: int, score: float, networks: Sequence[Network]) -> None:
         """Copy the networks' weights if `score` is the best so far."""
         self.history.append((epoch, score))
         if score > self.score:
@@ -95,34 +93,35 @@ class BestWeights:
             return f"{limit}, not by early stopping; best at epoch {self.epoch}"
         return f"{limit}, while the validation score was still rising: more epochs may help"
 
-    def give_back(self, networks: Sequence[Network]) -> None:
+    def restore_best(self, networks: Sequence[Network]) -> None:
         """Give the networks the best weights again, if there are any."""
         for network, weights in zip(networks, self._copies, strict=bool(self._copies)):
             network.load_state_dict(weights)
 
-    def state(self) -> ModelState:
-        """The copies, as arrays by network and name."""
-        named = (
-            (f"{place}/{name}", one)
-            for place, copies in enumerate(self._copies)
-            for name, one in copies.items()
-        )
-        arrays = {name: weight.cpu().numpy() for name, weight in named}
-        score = self.score if self.epoch else None
-        return ModelState(arrays, {"epoch": self.epoch, "score": score, "told": self.history})
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best epoch with its score and the weights of each network, and the history."""
+        return {
+            "epoch": self.epoch,
+            "score": self.score,
+            "history": self.history,
+            "weights": [to_arrays(copies) for copies in self._copies],
+        }
 
-    def put_back(self, state: ModelState, networks: Sequence[Network]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], networks: Sequence[Network]) -> None:
         """Go on from a state of the same networks."""
-        self.history = [(epoch, score) for epoch, score in state.facts.get("told", ())]
-        if state.facts["epoch"]:
-            self.epoch, self.score = state.facts["epoch"], state.facts["score"]
-            for place, network in enumerate(networks):
-                names = network.state_dict()
-                copies = {
-                    name: torch.tensor(state.arrays[f"{place}/{name}"], device=network.device)
-                    for name in names
-                }
-                self._copies.append(copies)
+        self.epoch = state["epoch"]
+        self.score = state["score"]
+        self.history = list(state["history"])
+        self._copies = []
+        for place, weights in enumerate(state["weights"]):
+            device = networks[place].device
+            copies = {name: torch.tensor(array, device=device) for name, array in weights.items()}
+            self._copies.append(copies)
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
+    """Return tensors as arrays in main memory; on a CPU they share it."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
 def train_epochs(
@@ -141,14 +140,12 @@ def train_epochs(
     """
     networks = [network for trainer in trainers for network in trainer.networks]
     best, device, done = BestWeights(), networks[0].device, 0
-    loaded = load_states(context.checkpoint, what)
-    if loaded is not None:
-        facts, states = loaded
-        done = int(facts["epoch"])
-        for place, trainer in enumerate(trainers):
-            trainer.put_back(states[f"learning {place}"])
-        if "best" in states:
-            best.put_back(states["best"], networks)
+    state = context.checkpoint.load(what)
+    if state is not None:
+        done = state["epoch"]
+        load_trainers(trainers, state["trainers"])
+        best.load_state_dict(state["best"], networks)
+    del state  # makes room
     with bar(what, schedule.epochs) as progress:
         progress.advance(done)
         for epoch in range(done + 1, schedule.epochs + 1):
@@ -164,47 +161,26 @@ def train_epochs(
             is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
             if validate is not None and epoch > shared and is_due:
                 score = validate()
-                best.offer(epoch, score, networks)
+                best.update(epoch, score, networks)
                 context.report(epoch, score)
             if context.checkpoint.due():
-                save_states(
-                    context.checkpoint, what, epoch, states_of(trainers) | {"best": best.state()}
-                )
-    best.give_back(networks)
+                context.checkpoint.save(what, training_state(epoch, trainers, best))
+    best.restore_best(networks)
     if ending := best.ending(schedule):
         remark("training", f"{what} {ending}")
     return best
 
 
-def save_states(
-    checkpoint: Checkpoint, what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any
-) -> None:
-    """Save named states after an epoch, for a run that goes on after an interruption."""
-    arrays = {
-        f"{part}/{name}": array
-        for part, state in states.items()
-        for name, array in state.arrays.items()
-    }
-    parts = {part: dict(state.facts) for part, state in states.items()}
-    checkpoint.save(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
-
-
-def load_states(
-    checkpoint: Checkpoint, what: str
-) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
-    """The facts (`epoch` among them) and the named states that an interrupted run saved; None without one."""
-    saved = checkpoint.load(what)
-    if saved is None:
-        return None
-    arrays: dict[str, dict[str, npt.NDArray[Any]]] = {part: {} for part in saved.facts["parts"]}
-    for name, array in saved.arrays.items():
-        part, _, inner = name.partition("/")
-        arrays[part][inner] = array
-    return saved.facts, {
-        part: ModelState(arrays[part], facts) for part, facts in saved.facts["parts"].items()
+def training_state(epoch: int, trainers: Sequence[Trainer], best: BestWeights) -> dict[str, Any]:
+    """Return all that a training depends on after an epoch."""
+    return {
+        "epoch": epoch,
+        "trainers": [trainer.state_dict() for trainer in trainers],
+        "best": best.state_dict(),
     }
 
 
-def states_of(trainers: Sequence[Trainer]) -> dict[str, ModelState]:
-    """The state of each trainer, named by its place."""
-    return {f"learning {place}": trainer.state() for place, trainer in enumerate(trainers)}
+def load_trainers(trainers: Sequence[Trainer], states: Sequence[Mapping[str, Any]]) -> None:
+    """Let each trainer go on from its state."""
+    for trainer, state in zip(trainers, states, strict=True):
+        trainer.load_state_dict(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -21,7 +21,7 @@ from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
-from loca.models.early_stopping import train_epochs
+from loca.models.early_stopping import to_arrays, train_epochs
 from loca.models.recommender import (
     ItemRows,
     Recommender,
@@ -354,27 +354,33 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
         """What the training depends on beside weights and Adam's moments, by name."""
         return {}
 
-    def state(self) -> ModelState:
-        """All that the rest of the training depends on: weights, Adam's moments, steps and epochs taken."""
-        arrays = {f"weights/{name}": weight for name, weight in self.network.state_dict().items()}
-        for name, weight in self.network.named_parameters():
-            for key, moment in self.optimiser.state.get(weight, {}).items():
-                arrays[f"{key}/{name}"] = moment
-        arrays |= self.extra_tensors()
-        arrays_in_memory = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
-        return ModelState(arrays_in_memory, {"step": self.step, "epoch": self.epoch})
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the rest of the training depends on.
 
-    def put_back(self, state: ModelState) -> None:
+        That is weights, Adam's moments of those that have taken a step, and the steps and epochs
+        taken.
+        """
+        weights = dict(self.network.named_parameters())
+        moments = {name: self.optimiser.state.get(weight) for name, weight in weights.items()}
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "weights": to_arrays(self.network.state_dict()),
+            "moments": {name: to_arrays(tensors) for name, tensors in moments.items() if tensors},
+            "extra": to_arrays(self.extra_tensors()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of the same training."""
-        self.step, self.epoch = state.facts["step"], state.facts["epoch"]
-        saved = {name: torch.from_numpy(array.copy()) for name, array in state.arrays.items()}
+        self.step = state["step"]
+        self.epoch = state["epoch"]
         for name, weight in self.network.state_dict().items():
-            weight.copy_(saved[f"weights/{name}"])
+            weight.copy_(torch.tensor(state["weights"][name]))
         for name, tensor in self.extra_tensors().items():
-            tensor.copy_(saved[name])
-        if self.step:
-            for name, weight in self.network.named_parameters():
-                keys = ("step", "exp_avg", "exp_avg_sq")
-                self.optimiser.state[weight] = {
-                    key: saved[f"{key}/{name}"].to(self.device) for key in keys
-                }
+            tensor.copy_(torch.tensor(state["extra"][name]))
+        parameters = dict(self.network.named_parameters())
+        self.optimiser.state.clear()
+        for name, moments in state["moments"].items():
+            self.optimiser.state[parameters[name]] = {
+                key: torch.tensor(array, device=self.device) for key, array in moments.items()
+            }

@@ -22,12 +22,12 @@ from loca.experiments.comparison import compare
 from loca.experiments.report import settings_file
 from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
-from loca.persistence.atomic_write import write_whole
-from loca.persistence.manifest import fingerprint, stored_params
-from loca.registry import KERNEL_PARAMS, MODELS, names_of
 from loca.paper.charts import Chart
 from loca.paper.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.paper.seed_means import METRICS, SeedMeans, as_values, labelled
+from loca.persistence.atomic_write import write_whole
+from loca.persistence.manifest import fingerprint, stored_params
+from loca.registry import KERNEL_PARAMS, MODELS, names_of
 from loca.search_space import Budget
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
 from loca.tuning.warm_start import plan_from_settings

@@ -17,7 +17,6 @@ from loca.evaluation.evaluate import measure
 from loca.local.local_models import LocalModels, LocalTask, Validator
 from loca.local.training import Engine, copies_of, train_locals
 from loca.models.recommender import TrainingData
-from loca.random_streams import stream
 from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Part, Results
 from loca.paper.charts import Chart, Curve
 from loca.paper.report import Finding, Records, ReportTable, Value
@@ -29,6 +28,7 @@ from loca.paper.seed_means import (
     level,
     with_spread,
 )
+from loca.random_streams import stream
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 

@@ -37,7 +37,6 @@ from loca.paper.table4 import Table4
 from loca.paper.tables import Table1, Table3, Table5
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
-from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import RECORDS
 from loca.tuning.workers import Worker
@@ -352,8 +351,8 @@ def measure(one: Measurement, folder: Path) -> Measured:
     begun = time.perf_counter()
     records = one.measure()
     seconds = time.perf_counter() - begun
-    facts = {FINGERPRINT_KEY: {**_WRITTEN_BY, **one.inputs}, "records": records, "seconds": seconds}
-    Checkpoint(folder).save(one.name, ModelState(facts=facts))
+    state = {FINGERPRINT_KEY: {**_WRITTEN_BY, **one.inputs}, "records": records, "seconds": seconds}
+    Checkpoint(folder).save(one.name, state)
     return records, seconds
 
 
@@ -363,13 +362,13 @@ def load_measured(one: Measurement, folder: Path) -> Measured | None:
     state = Checkpoint(folder).load(one.name)
     if state is None:
         return None
-    difference = first_difference(state.facts[FINGERPRINT_KEY], {**_WRITTEN_BY, **one.inputs})
+    difference = first_difference(state[FINGERPRINT_KEY], {**_WRITTEN_BY, **one.inputs})
     if difference is not None:
         raise ConfigError(
             f"{folder} holds records of {one.name} that are not those requested: {difference}; start over with "
             "--fresh, or choose another folder"
         )
-    return [dict(line) for line in state.facts["records"]], float(state.facts.get("seconds", 0))
+    return state["records"], state["seconds"]
 
 
 def describe_run(command: str, studied: Sequence[Results]) -> Provenance:

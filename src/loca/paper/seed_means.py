@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
-from loca.registry import RECORDS
 from loca.paper.charts import Curve
 from loca.paper.report import Finding, Value
+from loca.registry import RECORDS
 
 Floats = npt.NDArray[np.float64]
 METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")

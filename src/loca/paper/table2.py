@@ -11,7 +11,6 @@ import numpy as np
 from loca.evaluation.significance import PairedDifference, holm
 from loca.experiments.report import paired_figures
 from loca.experiments.runs import ComparedModel
-from loca.registry import RECORDS
 from loca.paper.benchmark import (
     AUTHORS,
     BASELINES,
@@ -37,6 +36,7 @@ from loca.paper.report import (
     Value,
 )
 from loca.paper.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
+from loca.registry import RECORDS
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
 

@@ -18,9 +18,9 @@ from loca.data.splits import Split
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.models.recommender import clone
-from loca.progress import bar
 from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Results
 from loca.paper.report import Finding, Records, ReportItem, ReportTable
+from loca.progress import bar
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 

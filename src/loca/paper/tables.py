@@ -20,13 +20,13 @@ from loca.data.statistics import Statistics, describe
 from loca.experiments.runs import describe_machine
 from loca.local.training import EngineName
 from loca.models.recommender import clone
-from loca.persistence.fit_context import FitCache, FitContext
-from loca.registry import KINDS
 from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Part, Results, Runs
 from loca.paper.charts import Chart, Curve
 from loca.paper.published import printed_seconds, printed_selection
 from loca.paper.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.paper.seed_means import claimed_gain, level
+from loca.persistence.fit_context import FitCache, FitContext
+from loca.registry import KINDS
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 

@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import quote
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
@@ -36,14 +37,16 @@ from loca.persistence.atomic_write import (
     remove_files,
     written_beside,
 )
-from loca.persistence.manifest import ModelState, read_values, write_values
-from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
+from loca.persistence.manifest import read_values, write_values
+from loca.persistence.model_io import holds_format, open_sealed, sealed_json
 from loca.progress import say
 
-# The names of files, formats and keys are those of the first version, so that its folders can still be resumed.
+T = TypeVar("T")
+
+# The names of files and keys are those of the first version.
 FINGERPRINT_KEY = "subject"
 FINGERPRINT_FILE = f"{FINGERPRINT_KEY}.json"
-_FINGERPRINT_FORMAT, _STATE_FORMAT, _VERSION = "loca-unfinished-work", "loca-state", 1
+_FINGERPRINT_FORMAT, _STATE_FORMAT, _VERSION = "loca-unfinished-work", "loca-state", 2
 _ENDING, _NEW = ".safetensors", ".new"
 _STATE_FILE = r"work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors"
 _FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.new)?", re.ASCII)
@@ -51,12 +54,16 @@ _FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.n
 _LONGEST_STEP = 72
 # Whatever reading a damaged file may raise; memory that is short is no damage.
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, OSError, SafetensorError, LocaError)
-# Two arrays beside the state's own: the facts with the dtype and shape of everything, and the checksums of all others.
+# Two arrays beside the state's own: its values with the dtype and shape of everything, and the checksums of all others.
 _ABOUT, _CHECKSUMS = "about", "checksums"
+# The key under which a value is saved that is not a dictionary.
+_VALUE = "$value"
 
 
 class Checkpoint:
     """The progress of a long piece of work, as named states; without a folder it saves and loads nothing.
+
+    A state is a dictionary of numpy arrays, plain values, and dictionaries, lists and tuples of these.
 
     Parameters
     ----------
@@ -85,8 +92,8 @@ class Checkpoint:
         part._prefix = f"{self._prefix}{name}/"
         return part
 
-    def load(self, name: str) -> ModelState | None:
-        """The arrays and facts saved under that name, or None where there are none that can be trusted.
+    def load(self, name: str) -> dict[str, Any] | None:
+        """Return the state saved under that name, or None where there is none that can be trusted.
 
         Large arrays are read-only views of the file, also when it is replaced; copy what is to be changed.
         """
@@ -100,8 +107,8 @@ class Checkpoint:
             say(f"{path}: damaged ({reason}); it is not used, and its work is done again")
             return None
 
-    def save(self, name: str, state: ModelState) -> None:
-        """Save the arrays and facts of a state in place of what had that name; a kill leaves the one or the other."""
+    def save(self, name: str, state: Mapping[str, Any]) -> None:
+        """Save a state in place of what had that name; a kill leaves the one or the other."""
         if self._folder is None:
             return
         full, started = self._prefix + name, time.monotonic()
@@ -115,13 +122,19 @@ class Checkpoint:
     def _saved(self, path: Path) -> None:
         """Do what else belongs to a save."""
 
-    def load_or_make(self, name: str, make: Callable[[], ModelState]) -> ModelState:
-        """The state saved under that name, or else the one that is made now, which is saved."""
+    def load_or_make(self, name: str, make: Callable[[], T]) -> T:
+        """Return the value saved under that name, or else make and save it.
+
+        A dictionary is saved as a state, any other value as a state with one key.
+        """
         state = self.load(name)
-        if state is None:
-            state = make()
-            self.save(name, state)
-        return state
+        if state is not None:
+            saved: T = state.get(_VALUE, state)
+            return saved
+        value = make()
+        is_state = isinstance(value, dict) and _VALUE not in value
+        self.save(name, cast(dict[str, Any], value) if is_state else {_VALUE: value})
+        return value
 
     def delete(self, name: str) -> None:
         """Remove what was saved under that name, if anything was."""
@@ -306,23 +319,29 @@ def remove_work(folder: Path) -> None:
         folder.rmdir()
 
 
-def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
-    """Write the arrays and facts of a state called `name`; the file must be open for writing and reading.
+def _write_state(file: BinaryIO, name: str, state: Mapping[str, Any]) -> None:
+    """Write a state called `name`; the file must be open for writing and reading.
 
     The checksums are known once all is written, and are then put into the place left for them: no array is read twice.
     """
-    if state.parts:
+    for key in state:
+        if type(key) is not str:
+            raise ModelFileError(f"state {name!r}: expected names of text, found {key!r:.60}")
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    values = write_values(state, arrays, f"state {name!r}, value")
+    try:
+        read_values(values, arrays, {})
+    except ValueError as error:  # it could be written, but no `load` would give it back
         raise ModelFileError(
-            f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}"
-        )
-    arrays = {f"{STATE}{key}": array for key, array in state.arrays.items()}
-    facts = write_values(state.facts, arrays, f"state {name!r}, fact")
+            f"state {name!r}: {error}; expected arrays, plain values, and dictionaries, lists and "
+            "tuples of these"
+        ) from None
     shapes = {key: type_of(key, array) for key, array in arrays.items()}
     about = {
         "format": _STATE_FORMAT,
         "version": _VERSION,
         "name": name,
-        "facts": facts,
+        "state": values,
         "arrays": shapes,
     }
     arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
@@ -331,8 +350,8 @@ def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
     file.write(np.array([notes[key]["checksum"] for key in arrays], "<u4").tobytes())
 
 
-def _read_state(path: Path, name: str) -> ModelState:
-    """The state called `name` again, to the bit; an error says where anything is amiss.
+def _read_state(path: Path, name: str) -> dict[str, Any]:
+    """Return the state called `name` again, to the bit; an error says where anything is amiss.
 
     Large arrays are read-only views of the file, and take no memory of their own.
     """
@@ -348,13 +367,14 @@ def _read_state(path: Path, name: str) -> ModelState:
     ):
         raise ValueError("changed since it was saved")
     about = parse_json(text.tobytes())
-    check_types(about, {"format": str, "version": int, "name": str, "facts": dict, "arrays": dict})
+    check_types(about, {"format": str, "version": int})
     if (about["format"], about["version"]) != (_STATE_FORMAT, _VERSION):
         raise ValueError("saved in another format, by another loca")
+    check_types(about, {"name": str, "state": dict, "arrays": dict})
     if about["name"] != name:
         raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
     pairs = zip(about["arrays"].items(), checksums[:-1].tolist(), strict=True)
     arrays = read_arrays(
         views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True
     )
-    return ModelState(learned_arrays(arrays), read_values(about["facts"], arrays, {}))
+    return read_values(about["state"], arrays, {})

@@ -35,6 +35,7 @@ from loca.progress import say
 from loca.remarks import tell_remarks
 
 Learner = TypeVar("Learner")
+T = TypeVar("T")
 Data = Interactions | csr_array
 Weights = npt.NDArray[Any] | None
 Fingerprint = Mapping[str, Any]
@@ -100,6 +101,23 @@ class FitContext:
         FitContext
         """
         return replace(self, checkpoint=self.checkpoint.inside(name))
+
+    def make(self, name: str, make: Callable[[], T]) -> T:
+        """Load what an interrupted run saved under the name; else make it and save it.
+
+        Parameters
+        ----------
+        name : str
+            The name of a piece of the work.
+        make : callable
+            Makes a numpy array, a plain value, or a dictionary, list or tuple of these.
+
+        Returns
+        -------
+        object
+            What was saved, with read-only arrays where they are large, or what was made.
+        """
+        return self.checkpoint.load_or_make(name, make)
 
     def report(self, epoch: int, score: float) -> None:
         """Report to the callback, where there is one, what was reached.

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from loca.local.explain import Locality
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id, IdMap
 from loca.data.recency import Recency
@@ -19,7 +18,13 @@ from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
 from loca.evaluation.explain import Explanation, Rows, Sources
 from loca.evaluation.recommend import Candidates, Ids, Recommendations
 from loca.evaluation.top_n import check_list_length
-from loca.local.explain import AnswersOfCommunities, AnswersOfParts, CommunityAnswer, PartAnswer
+from loca.local.explain import (
+    AnswersOfCommunities,
+    AnswersOfParts,
+    CommunityAnswer,
+    Locality,
+    PartAnswer,
+)
 from loca.remarks import KINDS, Remark, keeps_remarks, tell_remarks
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from loca.models.recommender import (
     written,
 )
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.manifest import ModelState, read_value, write_value
+from loca.persistence.manifest import read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS, SpaceName
 from loca.remarks import (
@@ -309,13 +309,14 @@ def select(
         )
 
     tried: list[CandidateResult] = []
-    best: Recommender | ModelState = ModelState()
+    best: Recommender | dict[str, Any] = {}  # which an interrupted run has saved
     for place, (candidate, settings) in enumerate(
         zip(candidates, what_differs(candidates), strict=True)
     ):
         name, own, started = f"candidate {place}", start(candidate), time.perf_counter()
-        found: Recommender | ModelState | None = checkpoint.load(name)
-        if found is None:
+        found: Recommender | dict[str, Any]
+        stored = checkpoint.load(name)
+        if stored is None:
             with collect_remarks() as collected:
                 fitted, choice = fit_candidate(place), None
             if recency == "auto" and fitted.role not in ("blend", "auto"):
@@ -327,32 +328,26 @@ def select(
             if checkpoint.saves:
                 arrays: dict[str, Any] = {}
                 selected = write_value(fitted.selected(), arrays, "as chosen")
-                facts = {
+                state = {
                     "score": score,
                     "seconds": seconds,
                     "selected": selected,
+                    "arrays": arrays,
                     "report": report,
                     "remarks": [one.to_json() for one in collected.remarks],
+                    "recency": None if choice is None else choice.as_json(),
                 }
-                facts |= {} if choice is None else {"recency": choice.as_json()}
-                checkpoint.save(name, ModelState(arrays, facts))
+                checkpoint.save(name, state)
                 checkpoint.delete_part(name)
             del fitted
         else:
-            stored = cast(ModelState, found).facts
+            found = stored
             score, seconds, report = stored["score"], stored["seconds"], stored["report"]
             tell_remarks(read_remarks(stored["remarks"]))
-            choice = (
-                None
-                if stored.get("recency") is None
-                else RecencyChoice.from_json(stored["recency"])
-            )
+            recency_state = stored["recency"]
+            choice = None if recency_state is None else RecencyChoice.from_json(recency_state)
         if all(score > one.score for one in tried):
-            best = (
-                found
-                if not refit or isinstance(found, ModelState)
-                else found.selected()
-            )
+            best = found if not refit or isinstance(found, dict) else found.selected()
         del found  # makes room for the next
         measured = score, seconds, choice, own, is_given, report, str(metric)
         tried.append(CandidateResult(settings, *measured))
@@ -361,14 +356,14 @@ def select(
     chosen = best_index(tried)
     known_weighed = tried[chosen].weigh(train if known is None else known)
     if refit:
-        if isinstance(best, ModelState):
+        if isinstance(best, dict):
             kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
-            best = read_value(best.facts["selected"], best.arrays, kinds)
+            best = read_value(best["selected"], best["arrays"], kinds)
         say("refitting on train and validation")
         model = context.inside("refit").fit(cast(Recommender, best), known_weighed)
         model.report_ = tried[chosen].report
         return Selection(model, tuple(tried), refitted=True)
-    if isinstance(best, ModelState):
+    if isinstance(best, dict):
         say(
             "the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more"
         )

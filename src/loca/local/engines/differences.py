@@ -33,7 +33,7 @@ from loca.models.recommender import (
     get_params,
 )
 from loca.persistence.learned import learned, learned_part
-from loca.persistence.manifest import ModelState, Persistent
+from loca.persistence.manifest import Persistent
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
@@ -463,11 +463,11 @@ def fit_differences(fits: ManyFits, centre: Any, max_bytes: int) -> EaseDifferen
             missing = [fits.weights_of(number) for number in group if saved[number] is None]
             solutions = base.solve_each(fits.data.matrix, missing, device, fits.moments)
             for number in group:
-                state = saved.pop(number)
-                if state is None:
-                    state = ModelState(largest_differences(next(solutions), centre_weights, budget))
-                    checkpoint.save(f"{fits.name} {number}", state)
-                found, first = state.arrays, offsets[number]
+                found = saved.pop(number)
+                if found is None:
+                    found = largest_differences(next(solutions), centre_weights, budget)
+                    checkpoint.save(f"{fits.name} {number}", found)
+                first = offsets[number]
                 offsets[number + 1] = end = first + len(found["columns"])
                 columns[first:end], values[first:end] = found["columns"], found["values"]
                 row_starts[number], scales[number] = found["row_starts"], found["scales"][0]

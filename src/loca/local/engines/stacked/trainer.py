@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder, Network, divergence
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
 from loca.models.devices import SparseRows, free_bytes, unit_rows_of
+from loca.models.early_stopping import to_arrays
 from loca.models.network_base import SingleTrainer
 from loca.models.training import AutoencoderModel
-from loca.persistence.manifest import ModelState
 from loca.progress import say
 
 # A share of what is free stays free: for the ranking of validation users, and for what others take meanwhile.
@@ -244,7 +244,7 @@ class StackedTrainer:
             self._park()
         return float(total) / len(self._trainers)
 
-    def leave(self, networks: Iterable[Network]) -> None:
+    def remove(self, networks: Iterable[Network]) -> None:
         """Take networks that have stopped out of the stack; their weights stay as they are."""
         gone = {id(network) for network in networks}
         stay = [place for place, one in enumerate(self._trainers) if id(one.network) not in gone]
@@ -259,28 +259,24 @@ class StackedTrainer:
         self._gather_users()
         self._show_views()
 
-    def state(self) -> ModelState:
-        """Weights and moments of all networks, and the steps and epochs that each has taken."""
-        arrays = {
-            f"{kind}/{name}": tensor.cpu().numpy()
-            for name, moments in self._moments.items()
-            for kind, tensor in moments._asdict().items()
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights and moments of all networks, and the steps and epochs that each has taken."""
+        moments = {name: to_arrays(each._asdict()) for name, each in self._moments.items()}
+        return {
+            "moments": moments,
+            "steps": [trainer.step for trainer in self._trainers],
+            "epochs": [trainer.epoch for trainer in self._trainers],
         }
-        facts = {
-            "steps": [one.step for one in self._trainers],
-            "epochs": [one.epoch for one in self._trainers],
-        }
-        return ModelState(arrays, facts)
 
-    def put_back(self, state: ModelState) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of the same stack."""
         for name, moments in self._moments.items():
             for kind, tensor in moments._asdict().items():
-                tensor.copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"].copy()))
-        for one, step, epoch in zip(
-            self._trainers, state.facts["steps"], state.facts["epochs"], strict=True
-        ):
-            one.step, one.epoch = step, epoch
+                tensor.copy_(torch.tensor(state["moments"][name][kind]))
+        progress = zip(self._trainers, state["steps"], state["epochs"], strict=True)
+        for trainer, step, epoch in progress:
+            trainer.step = step
+            trainer.epoch = epoch
         self._gather_weights()
 
     def _next_epoch(self) -> Iterator[StackedBatch]:
