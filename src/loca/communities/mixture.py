@@ -18,7 +18,7 @@ from loca.data.interactions import Interactions, as_histories
 from loca.deferred import torch
 from loca.errors import DataError, ModelFileError, check_counts
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import SparseRows, choose_device, device_param, free_bytes, memory_on
+from loca.models.devices import SparseRows, choose_device, free_bytes, memory_on
 from loca.models.recommender import (
     BaseEstimator,
     ModelState,
@@ -77,8 +77,6 @@ class MultinomialMixture(BaseEstimator):
         on a sample of users where there are many. The best by the likelihood of held-out items are taken.
     seed : int, default 0
         Seed of the starts, the sample and the held-out items.
-    device : str, default "auto"
-        Where it is fitted: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Attributes
     ----------
@@ -109,16 +107,15 @@ class MultinomialMixture(BaseEstimator):
     rounds: int = whole(60)
     starts: int = whole(3)
     seed: int = seed_param()
-    device: str = device_param()
     log_items_: Floats | None = learned("items", "communities")
     log_sizes_: Floats | None = learned("communities")
     held_out_: Floats | None = learned("mixtures")
 
     def _fit(self, data: TrainingData) -> None:
         """Try starts, and go on with the best on all users; a user without weight, or without items, is left out."""
-        rows, weights = _with_items(as_histories(data.train), data.user_weights)
+        rows, weights = _with_items(data.histories, data.user_weights)
         check_component_count(self.components, rows.shape[0])
-        use = self.memory_bytes(DataSize.of(rows, validated=False))
+        use = self.memory_bytes(DataSize.of(rows, validated=False, device=data.device))
         device = torch.device(use.device_name)
         what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
         plan_memory(what, use.main, _ADVICE)
@@ -191,7 +188,7 @@ class MultinomialMixture(BaseEstimator):
 
         On the CPU where a GPU has too little memory.
         """
-        device, width = choose_device(self.device), self.mixtures * self.components
+        device, width = choose_device(data.device), self.mixtures * self.components
         stored, rows = 4 * (data.items + 1) * width, 16 * data.entries
         users = min(data.users, max(SAMPLE_USERS, 4 * self.components))
         sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(
@@ -226,7 +223,7 @@ class DealtMixture(MultinomialMixture):
 
     Parameters
     ----------
-    components, mixtures, evidence, rounds, starts, seed, device
+    components, mixtures, evidence, rounds, starts, seed
         As for `MultinomialMixture`; the seed deals the memberships too.
     """
 
@@ -657,10 +654,12 @@ def choose_components(
         The numbers to try; those above the number of users are left out.
     share : float, default 0.85
         Of the gain in log-likelihood; 1 takes the fewest that are as good as the best.
-    evidence, starts, seed, device
+    evidence, starts, seed
         As for `MultinomialMixture`.
     rounds : int, default 30
         Rounds of EM for each.
+    device : str, default "auto"
+        Where they are fitted.
 
     Returns
     -------
@@ -671,8 +670,8 @@ def choose_components(
     rows, weights = _with_items(rows, np.ones(rows.shape[0], np.float32))
     check_component_count(min(among), rows.shape[0])
     tried = sorted({1, *(one for one in among if one <= rows.shape[0])})
-    use = MultinomialMixture(components=tried[-1], starts=starts, device=device).memory_bytes(
-        DataSize.of(rows, validated=False)
+    use = MultinomialMixture(components=tried[-1], starts=starts).memory_bytes(
+        DataSize.of(rows, validated=False, device=device)
     )
     plan_memory(f"{tried[-1]} communities of {rows.shape[0]:,} users", use.main, _ADVICE)
     sample = Sample.of(rows, weights, tried[-1], seed)

@@ -135,13 +135,14 @@ class Blend(Recommender):
         )
         models = {}
         for number in self._wanted_parts():
-            part, context = clone(self.parts[number]), data.context.inside(f"part {number}")
+            part, context = clone(self.parts[number]), data.context.of_part(f"part {number}")
             models[number] = context.fit(
                 part,
                 data.train,
                 user_weights=data.user_weights,
                 validation=validation,
                 metric=data.metric,
+                device=data.device,
             )
             part.train_data_ = None  # the blend holds the data, once
         self._weigh(models, validation, data.metric)
@@ -153,6 +154,10 @@ class Blend(Recommender):
             number: model.updated(data, epochs)
             for number, model in fitted(self.models_, self).items()
         }
+
+    def _move(self, device: str) -> None:
+        for model in (self.models_ or {}).values():
+            model.to(device)
 
     @property
     def takes_new_items(self) -> bool:

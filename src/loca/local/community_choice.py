@@ -50,8 +50,7 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
     best: tuple[Form, Values] | None = None
     for number, form in enumerate(_forms(model, data)):
         form.global_ = model.global_
-        context = replace(data.context.inside(f"form {number}"), is_part=True)
-        form.fit_local(replace(data, context=context))
+        form.fit_local(data.inside(f"form {number}"))
         values = values_of(form, data.validation, data.metric)
         say(f"{describe(form)}: validation {data.metric.label} {values.mean():.4f}")
         if best is None or values.mean() > best[1].mean():
@@ -120,7 +119,7 @@ def _forms(model: Form, data: TrainingData) -> list[Form]:
         return [_best_by_linear_model([mixed, kernel], data), drawn]
     among = [one for one in _COMPONENTS if one <= count] or [count]
     components = choose_components(
-        data.train, among, rounds=20, seed=model.seed, device=model._device()
+        data.train, among, rounds=20, seed=model.seed, device=data.device
     ).components
     shapes = [(min(count // components, model.mixtures), components, focus) for focus in focuses]
     shapes += [(1, count, focuses[0])] if count > components else []
@@ -138,8 +137,9 @@ def _best_by_linear_model(forms: Sequence[Form], data: TrainingData) -> Form:
     except DataError:  # nothing held out is among the popular items
         return forms[0]
     own: Any = forms[0].base
-    base = clone(own) if own.is_linear else EASE(l2=_L2, device=forms[0]._device())
-    whole = small.context.fit(clone(base), small.train, user_weights=small.user_weights)
+    base = clone(own) if own.is_linear else EASE(l2=_L2)
+    weights, device = small.user_weights, small.device
+    whole = small.context.fit(clone(base), small.train, user_weights=weights, device=device)
     scores = []
     users = int((np.diff(small.matrix.indptr) > 0).sum())
     for form in forms:
@@ -177,6 +177,6 @@ def _small(data: TrainingData) -> TrainingData:
     else:
         some = csr_array(csr_array(train[users])[:, popular])
     histories, targets = (one.of_items(popular) for one in (judges.histories, judges.targets))
-    small = TrainingData.of(some, data.user_weights[users])
+    small = TrainingData.of(some, data.user_weights[users], data.device)
     small_held_out = HeldOut(histories, targets, held_out.count_repeats)
     return replace(small, validation=small_held_out, metric=data.metric)

@@ -150,6 +150,10 @@ class Ensemble(ManyModels):
         )
         self.models_, _ = train_locals(task, self._engine())
 
+    def _move(self, device: str) -> None:
+        if self.models_ is not None:
+            self.models_.to(device)
+
     def truncate(self, count: int) -> Self:
         """Leave the first models alone, which are those of an ensemble that has no more.
 

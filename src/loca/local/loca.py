@@ -326,7 +326,7 @@ class Loca(ManyModels):
                     "seed",
                 )
                 settings = {name: getattr(self, name) for name in names}
-                given = {**settings, "anchors": anchor_count, "device": self._device()}
+                given = {**settings, "anchors": anchor_count, "device": data.device}
                 kernels = find_communities(embeddings[users], **given)
                 return replace(kernels, anchors=users[kernels.anchors]).state()
             found = mixture_communities(
@@ -422,7 +422,8 @@ class Loca(ManyModels):
     def _fit_embedder(self, data: TrainingData) -> Any:
         """What embeds the users: a mixture, the given one, the global model, or a truncated SVD."""
         if self.communities != "kernel":
-            return data.context.fit_part("embedding", self._mixture(data.matrix), data.train)
+            mixture = self._mixture(data.matrix)
+            return data.context.fit_part("embedding", mixture, data.train, device=data.device)
         if self.embedding is not None:
             return data.fit_part("embedding", clone(self.embedding))
         whole: Any = self.global_
@@ -441,9 +442,7 @@ class Loca(ManyModels):
         if self.communities == "random":
             return RandomGroups(components=components, mixtures=self.mixtures, seed=self.seed)
         kind = DealtMixture if self.communities == "dealt" else MultinomialMixture
-        return kind(
-            components=components, mixtures=self.mixtures, seed=self.seed, device=self._device()
-        )
+        return kind(components=components, mixtures=self.mixtures, seed=self.seed)
 
     def _focus(self) -> float:
         if self.focus is not None:
@@ -532,8 +531,10 @@ class Loca(ManyModels):
         self.locals_, _ = train_locals(task, self._engine())
         self._describe(data, embeddings)
 
-    def _device(self) -> str:
-        return str(self.base.get_params().get("device", "auto"))
+    def _move(self, device: str) -> None:
+        for part in (self.global_, self.embedder_, self.locals_):
+            if isinstance(part, BaseEstimator | LocalModels):
+                part.to(device)
 
     def embed(self, histories: csr_array) -> Floats:
         """Embed users.
@@ -800,7 +801,7 @@ class Loca(ManyModels):
         stays = embeddings + 16 * int(
             data.users * anchor_count * share + 1
         )  # weight and community, by user and back
-        device, needed, bits = choose_device(self._device()), 0, 0
+        device, needed, bits = choose_device(data.device), 0, 0
         if self.anchor_selection == "coverage" and self.communities == "kernel":
             needed = bytes_on_device(data.users, dimensions)
             if device.type != "cuda" or needed > free_bytes(device):

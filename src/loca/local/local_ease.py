@@ -291,6 +291,10 @@ class EaseDifferences(LocalModels):
         self._on_device.clear()
         return self
 
+    def to(self, device: str) -> Self:
+        """Itself, with scores that come from a device from now on."""
+        return self if self.centre_ is None else self.around(self.centre_, choose_device(device))
+
     def __len__(self) -> int:
         return len(fitted(self.differences_, self))
 
@@ -475,7 +479,7 @@ def fit_ease_differences(
     """
     base: Any = task.models[0]
     count, checkpoint = len(task.models), task.data.context.checkpoint
-    device, budget = choose_device(base.device), SizeBudget.of(centre.count_items(), local_bytes)
+    device, budget = choose_device(task.data.device), SizeBudget.of(centre.count_items(), local_bytes)
     at_once = plan_solving(task, budget, device)
     centre_weights = _weights_of(centre).to(device)
     # Room for all entries of all models, which are added without a second copy.
@@ -542,11 +546,8 @@ def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> i
 
 
 def is_centre_for(base: Recommender, model: Recommender | None) -> bool:
-    """Whether local copies of the base may be stored as differences to that model: the same one but for its device."""
-    if type(model) is not type(base):
-        return False
-    wanted, found = get_params(base), get_params(model)
-    return all(found[name] == wanted[name] for name in wanted if name != "device")
+    """Whether local copies of the base may be stored as differences to that model: a fit of the same one."""
+    return type(model) is type(base) and get_params(model) == get_params(base)
 
 
 def differences_memory(
@@ -566,7 +567,7 @@ def differences_memory(
     blending = 24 * min(_ENTRIES_AT_ONCE, count * room.entries)
     if one.device:
         scoring = 8 * items**2 + min(
-            12 * count * room.entries, free_bytes(choose_device(base.device)) // 2
+            12 * count * room.entries, free_bytes(choose_device(data.device)) // 2
         )
     return MemoryUse(
         main=stored + (data.row_bytes if one.device else max(one.main + solving, blending)),

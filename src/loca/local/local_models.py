@@ -27,7 +27,7 @@ from loca.models.recommender import (
     TrainingData,
     UserWeights,
 )
-from loca.persistence.fit_context import NO_CONTEXT, FitContext
+from loca.persistence.fit_context import NO_CONTEXT, Callback, FitContext
 from loca.persistence.manifest import ModelState
 
 # In which numbers networks are multiplied while they learn, and are stored when they answer.
@@ -96,6 +96,8 @@ class ManyModels(Recommender):
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
         metric: Metric | str = DEFAULT_METRIC,
+        device: str = "auto",
+        callbacks: Sequence[Callback] = (),
         context: FitContext = NO_CONTEXT,
         executor: Any = None,
     ) -> Self:
@@ -103,7 +105,7 @@ class ManyModels(Recommender):
 
         Parameters
         ----------
-        train, user_weights, validation, metric, context
+        train, user_weights, validation, metric, device, callbacks, context
             As for any model.
         executor : ShardExecutor or RayExecutor, optional
             Trains the local models in shards, with the numbers of this machine. None trains them here.
@@ -115,7 +117,13 @@ class ManyModels(Recommender):
         """
         given = context if executor is None else replace(context, executor=executor)
         return super().fit(
-            train, user_weights=user_weights, validation=validation, metric=metric, context=given
+            train,
+            user_weights=user_weights,
+            validation=validation,
+            metric=metric,
+            device=device,
+            callbacks=callbacks,
+            context=given,
         )
 
 
@@ -196,6 +204,10 @@ class LocalModels(Protocol):
         """Itself, with the model that the local ones are stored as differences to, where they are."""
         return self
 
+    def to(self, device: str) -> Self:
+        """Itself, with what answers moved to a device."""
+        return self
+
     def state(self) -> ModelState: ...
 
     @classmethod
@@ -215,6 +227,13 @@ class SeparateModels(LocalModels):
         one.models_ = list(models)
         one.device = getattr(getattr(models[0], "network_", None), "device", None)
         return one
+
+    def to(self, device: str) -> Self:
+        """Itself, each model moved."""
+        for model in self.models_:
+            model.to(device)
+        self.device = getattr(getattr(self.models_[0], "network_", None), "device", None)
+        return self
 
     def __len__(self) -> int:
         return len(self.models_)

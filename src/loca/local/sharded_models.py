@@ -131,6 +131,12 @@ class ShardedModels(LocalModels):
         self.centre_ = self.parts_[0].centre_
         return self
 
+    def to(self, device: str) -> Self:
+        """Itself, each part moved."""
+        for part in self.parts_:
+            part.to(device)
+        return self
+
     def state(self) -> ModelState:
         return ModelState(
             parts={f"shard {number}": part for number, part in enumerate(self.parts_)}

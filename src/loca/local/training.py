@@ -197,7 +197,7 @@ def centre_of(task: LocalTask, engine: Engine) -> Any:
         return None
     if is_centre_for(base, task.centre):
         return task.centre
-    centre = clone(base).fit(task.data.train)
+    centre = clone(base).fit(task.data.train, device=task.data.device)
     centre.train_data_ = None  # stored once, by the whole
     return centre
 
@@ -211,7 +211,8 @@ def fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
         for number, model in enumerate(task.models):
             if task.present is None:
                 context = task.data.context.inside(f"{task.what} {number}")
-                context.fit(model, train, user_weights=task.weights_of(number))
+                weights = task.weights_of(number)
+                context.fit(model, train, user_weights=weights, device=task.data.device)
             else:
                 weights = check_user_weights(task.weights_of(number), task.data.matrix.shape[0])
                 model = task.present.updated(
@@ -241,12 +242,13 @@ def begin_locals(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], Lo
 
     def begin(number: int) -> Any:
         network = None if task.present is None else task.present.network(number, models[number])
-        trainer = models[number].begin(matrix, task.weights_of(number), task.moments, network)
+        weights, place = task.weights_of(number), task.data.device
+        trainer = models[number].begin(matrix, weights, task.moments, network, place)
         if task.shared_epochs:
             trainer.share_epochs(task.shared_epochs, task.data.user_weights)
         return trainer
 
-    models[0].check_memory(matrix)
+    models[0].check_memory(matrix, task.data.device)
     one = begin(0)
     device, network, precision = one.device, one.network, engine.precision
     if not engine.stacks(models[0]):

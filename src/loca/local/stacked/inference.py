@@ -226,6 +226,16 @@ class StackedNetworks(LocalModels):
         """Room for users × items scores, every row padded to a multiple of 64 numbers, where products are fastest."""
         return torch.zeros(users, padded(self.count_items()), device=self.device)
 
+    def to(self, device: str) -> Self:
+        """The networks moved to a device; in main memory, copied as needed, where they leave it no room."""
+        place = choose_device(device)
+        if place == self.device:
+            return self
+        home = _home(sum(stack.nbytes for stack in self.weights_.values()), place)
+        self.weights_ = {name: stack.to(home) for name, stack in self.weights_.items()}
+        self.device = place
+        return self
+
     def state(self) -> ModelState:
         return ModelState(
             arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()}
