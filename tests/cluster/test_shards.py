@@ -227,10 +227,11 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
     class Lost(Exception):
         pass
 
-    def lose(epoch: int, score: float | None) -> None:
-        begun.append(epoch)
-        if score is not None and len(begun) in (3, 6, 8):
-            raise Lost
+    class Lose:
+        def on_epoch(self, part: str, epoch: int, score: float) -> None:
+            begun.append(epoch)
+            if part == "" and len(begun) in (3, 6, 8):
+                raise Lost
 
     for attempt in range(6):
         given = {"fingerprint": {"data": "planted"}, "resume": attempt > 0, "seconds_between": 0.0}
@@ -240,7 +241,7 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
             with loca.checkpoint_in(tmp_path / "driver", **given) as context:
                 # As it was begun, whatever is wanted now.
                 executor = ShardExecutor(tmp_path / "work", shards=2 + attempt)
-                context = loca.FitContext(context.checkpoint, lose, executor=executor)
+                context = loca.FitContext(context.checkpoint, (Lose(),), executor=executor)
                 model = fit(make, planted_split, context=context)
             break
         except Lost:
