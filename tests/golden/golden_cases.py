@@ -468,9 +468,7 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "ensemble-ease": lambda: loca.Ensemble(base=ease, models=2),
         "ensemble-vae": lambda: loca.Ensemble(base=vae, models=2),
         "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
-        "auto": lambda: loca.Auto(
-            chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0)])
-        ),
+        "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0)])),
     }
 
 

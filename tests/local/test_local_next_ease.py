@@ -52,9 +52,7 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.with_selected_params().fit(matrix, user_weights=one) for one in weights]
     centre = base.with_selected_params().fit(matrix)
-    kept = fit_ease_differences(
-        a_task(clone(base), matrix, weights.__getitem__), centre, 10**6
-    )
+    kept = fit_ease_differences(a_task(clone(base), matrix, weights.__getitem__), centre, 10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
     expected = blend_local(histories, answering, lambda number, rows: dense[number].score(rows))

@@ -198,9 +198,7 @@ def test_the_dearer_nodes_are_the_smaller_the_learned_ones_become() -> None:
 
 
 def test_nodes_step_like_adam() -> None:
-    trainer = CDAE(latent=3, learning_rate=0.02).begin(
-        csr_array(np.eye(7, dtype=np.float32)), None
-    )
+    trainer = CDAE(latent=3, learning_rate=0.02).begin(csr_array(np.eye(7, dtype=np.float32)), None)
     weights = torch.nn.Parameter(torch.zeros(7, 3))
     adam = torch.optim.Adam([weights], lr=0.02)
     draws = torch.Generator().manual_seed(1)

@@ -479,7 +479,10 @@ def fit_ease_differences(
     """
     base: Any = task.models[0]
     count, checkpoint = len(task.models), task.data.context.checkpoint
-    device, budget = choose_device(task.data.device), SizeBudget.of(centre.count_items(), local_bytes)
+    device, budget = (
+        choose_device(task.data.device),
+        SizeBudget.of(centre.count_items(), local_bytes),
+    )
     at_once = plan_solving(task, budget, device)
     centre_weights = _weights_of(centre).to(device)
     # Room for all entries of all models, which are added without a second copy.

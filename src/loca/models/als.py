@@ -115,9 +115,7 @@ def plan_alternating(
     return device
 
 
-def factor_memory(
-    data: DataSize, factors: int, *, folder: int, beside: int = 0
-) -> MemoryUse:
+def factor_memory(data: DataSize, factors: int, *, folder: int, beside: int = 0) -> MemoryUse:
     """What alternating takes on its device, or on the CPU where that has too little memory, beside some bytes."""
     wanted = choose_device(data.device)
     device, needed = _place(data.users, data.items, data.entries, factors, wanted, beside)
