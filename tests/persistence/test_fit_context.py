@@ -161,6 +161,17 @@ def test_one_that_is_removed_while_it_is_used_stays_readable(
     assert np.array_equal(fitted(model.weights_, model), fitted(expected.weights_, expected))
 
 
+def test_a_fit_that_is_found_lies_where_it_was_asked_for(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    context = FitContext(cache=FitCache(tmp_path, KINDS))
+    for device in ("auto", "cpu"):
+        part = context.fit_part("part", MultVAE(**NETWORK), planted_split.train, device=device)
+        assert part.device_ == device
+    assert sum(one.is_dir() for one in tmp_path.iterdir()) == 1
+    assert fitted(part.network_, part).device.type == "cpu"
+
+
 class Epochs(list[tuple[str, int]]):
     """A callback that writes down parts and epochs."""
 
