@@ -11,7 +11,7 @@ from command_calls import TINY, Call
 
 import loca
 
-SMALL = ("--set", "latent=4", "--set", "epochs=2")
+SMALL = ("--set", "mult-vae.latent=4", "--set", "mult-vae.epochs=2")
 COMMANDS = {
     "fit": ("fit", "planted", *TINY, "--model", "mult-vae", *SMALL, "--out", "fitted.loca"),
     "plan": ("plan", "planted", *TINY, "--model", "mult-vae", *SMALL),
@@ -59,7 +59,7 @@ def test_a_command_on_the_cpu_asks_no_gpu(
 )
 def test_an_unknown_device_is_one_line(command: tuple[str, ...], call: Call, saved: Path) -> None:
     mistake = call(*command, "--device", "gpu").mistake
-    assert mistake == "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"
+    assert mistake == "--device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"
     assert not (saved / "fitted.loca").exists()
 
 
