@@ -189,6 +189,13 @@ def test_a_callback_is_told_which_part_is_trained(planted_split: Split, tmp_path
     assert seen[3:] == [("", 1), ("", 2), ("", 3)]
 
 
+def test_what_is_no_callback_is_refused_before_anything_is_fitted(planted_split: Split) -> None:
+    network = MultVAE(**NETWORK)
+    with pytest.raises(loca.ConfigError, match="callbacks: expected objects with on_epoch"):
+        network.fit(planted_split.train, callbacks=[print])  # type: ignore[list-item]
+    assert not network.is_fitted
+
+
 def test_parts_of_parts_are_named_by_both(planted_split: Split) -> None:
     seen = Epochs()
     part = Loca(base=MultVAE(**NETWORK | {"epochs": 1}), anchors=3)

@@ -620,7 +620,7 @@ class Climb:
 
 
 def settings_of(model: Recommender) -> str:
-    """The settings of a model in one line, mostly those of its base where it has one; without seeds."""
+    """The settings of a model in one line without seeds, mostly those of its base if it has one."""
     shown = model.get_params(deep=False)
     if "base" in shown:
         shown = {

@@ -479,10 +479,8 @@ def fit_ease_differences(
     """
     base: Any = task.models[0]
     count, checkpoint = len(task.models), task.data.context.checkpoint
-    device, budget = (
-        choose_device(task.data.device),
-        SizeBudget.of(centre.count_items(), local_bytes),
-    )
+    device = choose_device(task.data.device)
+    budget = SizeBudget.of(centre.count_items(), local_bytes)
     at_once = plan_solving(task, budget, device)
     centre_weights = _weights_of(centre).to(device)
     # Room for all entries of all models, which are added without a second copy.
@@ -549,7 +547,7 @@ def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> i
 
 
 def is_centre_for(base: Recommender, model: Recommender | None) -> bool:
-    """Whether local copies of the base may be stored as differences to that model: a fit of the same one."""
+    """Whether local copies of the base may be stored as differences to that model: its own fit."""
     return type(model) is type(base) and get_params(model) == get_params(base)
 
 

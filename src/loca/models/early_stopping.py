@@ -136,9 +136,9 @@ def train_epochs(
     """Train all networks in parallel, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
 
     The first `shared` epochs, in which all learn from the same users alike, are not judged. A score that climbs again
-    is waited for (`BestWeights.is_final`). A callback that raises `StopFit` ends the training. The networks end with
-    the weights of the best epoch. Without `validate` all epochs are run, and the best epoch is 0. An interrupted
-    training goes on.
+    is waited for (`BestWeights.is_final`). A callback that raises `StopFit` ends the training.
+    The networks end with the weights of the best epoch. Without `validate` all epochs are run, and
+    the best epoch is 0. An interrupted training goes on.
     """
     networks = [network for trainer in trainers for network in trainer.networks]
     best, device, done = BestWeights(), networks[0].device, 0

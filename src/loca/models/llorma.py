@@ -199,7 +199,7 @@ class LLORMA(Recommender):
         return torch.where(total > 0, means, otherwise).cpu().numpy()
 
     def _local_on_device(self) -> tuple[Tensor, Tensor]:
-        """The items' factors in every local model, and the items' kernel, brought there on the first answer."""
+        """The items' factors in every local model and their kernel, moved on the first answer."""
         if self._local is None:
             device = choose_device(self.device_)
             # A copy: mapped files may not be written to.

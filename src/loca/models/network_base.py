@@ -92,8 +92,8 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     ) -> Any:
         """The trainer of a network, which is held as `network_`: a new one, or one that goes on from its weights.
 
-        `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it. A new
-        network lies on the `device`, one that goes on stays where it is.
+        `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
+        A new network lies on the `device`, one that goes on stays where it is.
         """
         self.network_ = (
             self.build(matrix.shape[1], choose_device(device)) if network is None else network

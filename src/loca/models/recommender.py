@@ -340,12 +340,13 @@ class BaseEstimator(Readable):
         metric : Metric or str, default "ndcg@100"
             What these choices are made by.
         device : str, default "auto"
-            Where it computes: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one. Networks, and
-            other models that answer on a GPU, stay there; `to` moves them.
+            Where it computes: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one.
+            Networks, and other models that answer on a GPU, stay there; `to` moves them.
         callbacks : sequence of Callback, default ()
-            What looks at the score after each evaluation on validation, and may end a training by `StopFit`.
+            What looks at the score after each evaluation on validation, and may end a training by
+            `StopFit`.
         context : FitContext, optional
-            Checkpoint and cache of this fit; models that are solved in one piece have no use for it.
+            Checkpoint and cache of this fit; models that are solved in one piece do without.
 
         Returns
         -------
@@ -382,8 +383,8 @@ class BaseEstimator(Readable):
     def to(self, device: str) -> Self:
         """Move what answers to a device.
 
-        A network, and whatever else computes its answers on a GPU, moves; a model that answers in main memory stays
-        there. An update computes on the same device.
+        A network, and whatever else computes its answers on a GPU, moves; a model that answers in
+        main memory stays there. An update computes on the same device.
 
         Parameters
         ----------
@@ -402,7 +403,7 @@ class BaseEstimator(Readable):
 
         Examples
         --------
-        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
         >>> model = loca.MultVAE(latent=8, epochs=1).fit(data).to("cpu")
         >>> model.score(data.histories()).shape
         (60, 30)
@@ -413,7 +414,7 @@ class BaseEstimator(Readable):
         return self
 
     def _move(self, device: str) -> None:
-        """Move what answers on a device, and the fitted parts; without either there is nothing to do."""
+        """Move what answers on a device, and the fitted parts; here there is neither."""
 
     def state(self) -> ModelState:
         """Give all that was learned, by name: what a file holds beside the parameters."""

@@ -1,4 +1,4 @@
-"""What a fit runs with beside its data: a checkpoint to resume from, callbacks, and a cache of fits to share."""
+"""What a fit runs with beside its data: a checkpoint, callbacks, and a cache of fits to share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StopFit(Exception):
     ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
     ...         if epoch == 2:
     ...             raise loca.StopFit
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
     >>> rest, held_out, _ = loca.hold_last(data, 2)
     >>> model = loca.MultVAE(latent=8, epochs=9)
     >>> model.fit(rest, validation=held_out, callbacks=[StopAtTwo()]).best_epoch_ <= 2
@@ -67,7 +67,7 @@ class Callback(Protocol):
     >>> class Print:
     ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
     ...         print(part or "the whole model", epoch)
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
     >>> rest, held_out, _ = loca.hold_last(data, 2)
     >>> _ = loca.MultVAE(latent=8, epochs=2).fit(rest, validation=held_out, callbacks=[Print()])
     the whole model 1
@@ -101,7 +101,8 @@ class FitContext:
     checkpoint : Checkpoint, default Checkpoint()
         Where the fit saves its progress, and finds that of an interrupted run; `checkpoint_in` makes one.
     callbacks : sequence of Callback, default ()
-        What looks at the score after each evaluation on validation, and may end a training by `StopFit`.
+        What looks at the score after each evaluation on validation, and may end a training by
+        `StopFit`.
     cache : FitCache or None, default None
         Fits of parts that several models have in common.
     part : str, default ""
@@ -131,6 +132,12 @@ class FitContext:
     part: str = ""
     order_checked: bool = False
     executor: Any = None
+
+    def __post_init__(self) -> None:
+        for callback in self.callbacks:
+            if not hasattr(callback, "on_epoch"):
+                expected = "objects with on_epoch(part, epoch, score)"
+                raise ConfigError(f"callbacks: expected {expected}, found {callback!r:.60}")
 
     def __repr__(self) -> str:
         return (
@@ -202,7 +209,7 @@ class FitContext:
         metric: Metric = DEFAULT_METRIC,
         device: str = "auto",
     ) -> Learner:
-        """Fit a model in this context; a user's own model need not know contexts, metrics and devices.
+        """Fit a model in this context; a user's own model may leave out context, metric and device.
 
         Parameters
         ----------
@@ -295,7 +302,7 @@ class FitCache:
         device: str,
         context: FitContext,
     ) -> Learner:
-        """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives.
+        """Return a fitted model with the parameters of `model`: to the bit what a fit gives.
 
         A fit is found wherever it was made; between a CPU and a GPU it differs by rounding.
         """

@@ -455,8 +455,8 @@ class EvaluationProtocol:
 
     `clean` selects on validation, refits on train + validation (unless `refit` is off) and scores the test part once.
     `paper` does as the paper's program: everything before the test items is trained on, every choice is made on test,
-    and a repeated test item counts every time. What comes out of it is not a result. The `device` is where all of it
-    computes; it is no part of a fingerprint.
+    and a repeated test item counts every time. What comes out of it is not a result.
+    The `device` is where all of it computes; it is no part of a fingerprint.
     """
 
     protocol: ProtocolName = "clean"

@@ -366,10 +366,10 @@ class _OutOfTime(Exception):
 
 
 class _Watcher:
-    """A callback that reports scores to the study, and ends the fit where it has no chance or no time left.
+    """A callback that reports scores to the study, and ends a fit without a chance or time left.
 
-    The scores of parts are not those of the model: they only cost time. Should the steps begin anew, the model learns
-    in phases of its own, and is not compared with others any more.
+    The scores of parts are not those of the model: they only cost time. Should the steps begin
+    anew, the model learns in phases of its own, and is not compared with others any more.
     """
 
     def __init__(self, trial: Trial, ends: float) -> None:

@@ -227,7 +227,7 @@ class StackedNetworks(LocalModels):
         return torch.zeros(users, padded(self.count_items()), device=self.device)
 
     def to(self, device: str) -> Self:
-        """The networks moved to a device; in main memory, copied as needed, where they leave it no room."""
+        """Itself, moved to a device; where that has no room, weights are copied there as needed."""
         place = choose_device(device)
         if place == self.device:
             return self
