@@ -85,12 +85,12 @@ def time_communities(asked: argparse.Namespace, device: torch.device) -> None:
     def weights_of(community: int) -> np.ndarray:
         return scaled_weights(found.train_weights(embeddings, community), float(matrix.shape[0]))
 
-    base = EASE(l2=asked.l2, device=str(device))
+    base = EASE(l2=asked.l2)
     started = _now(device)
-    centre = clone(base).fit(matrix)
+    centre = clone(base).fit(matrix, device=str(device))
     print(f"centre: {_now(device) - started:.2f} s")
     started = _now(device)
-    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], dtype=np.float32))
+    data = TrainingData.of(matrix, device=str(device))
     task = LocalTask([base] * asked.communities, data, weights_of, "local models")
     local = fit_ease_differences(task, centre, asked.local_bytes)
     seconds = _now(device) - started

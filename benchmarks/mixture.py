@@ -97,13 +97,12 @@ def main() -> int:
         components=asked.components,
         mixtures=asked.mixtures,
         rounds=asked.rounds,
-        device=asked.device,
     )
-    planned = model.memory_bytes(DataSize.of(data.matrix(), validated=False))
+    planned = model.memory_bytes(DataSize.of(data.matrix(), validated=False, device=asked.device))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     begun, worked = time.perf_counter(), time.process_time()
-    model.fit(data)
+    model.fit(data, device=asked.device)
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     peak = peak_bytes()
     line = f"{asked.mixtures} × {asked.components} components, at most {asked.rounds} rounds: {seconds:.1f} s"

@@ -62,16 +62,14 @@ def time_models(name: str, folder: Path, repeats: int, device: str) -> None:
     split = loca.leave_last_out(data, test=5, validation=made.validation)
     split = split.with_recency(loca.Recency.per_position(made.decay))
     models = {
-        "EASE": loca.EASE(l2=made.l2, device=device),
-        "EASE, denoising 0.5": loca.EASE(l2=made.l2, denoising=0.5, device=device),
-        "NextEASE, ordinary 0": loca.NextEASE(
-            ordinary=0.0, denoising=0.0, device=device, **made.next_items
-        ),
-        "NextEASE": loca.NextEASE(device=device, **made.next_items),
+        "EASE": loca.EASE(l2=made.l2),
+        "EASE, denoising 0.5": loca.EASE(l2=made.l2, denoising=0.5),
+        "NextEASE, ordinary 0": loca.NextEASE(ordinary=0.0, denoising=0.0, **made.next_items),
+        "NextEASE": loca.NextEASE(**made.next_items),
     }
     matrix, of_ease = split.train.matrix(), 0.0
     for what, model in models.items():
-        seconds = min(_seconds_to_fit(model, matrix) for _ in range(repeats))
+        seconds = min(_seconds_to_fit(model, matrix, device) for _ in range(repeats))
         of_ease = of_ease or seconds
         validation, test = (
             loca.evaluate(model, part, at=(100,)).means()["ndcg@100"]
@@ -83,9 +81,9 @@ def time_models(name: str, folder: Path, repeats: int, device: str) -> None:
         )
 
 
-def _seconds_to_fit(model: Any, matrix: Any) -> float:
+def _seconds_to_fit(model: Any, matrix: Any, device: str) -> float:
     started = time.perf_counter()
-    model.fit(matrix)
+    model.fit(matrix, device=device)
     return time.perf_counter() - started
 
 

@@ -42,7 +42,6 @@ def configurations() -> dict[str, Callable[[], object]]:
         "batch_size": 100,
         "epochs": 6,
         "patience": 3,
-        "device": "cpu",
     }
     dae = {name: vae[name] for name in vae if name not in ("noise", "kl_weight", "anneal_steps")}
     svd = loca.TruncatedSVD(dimensions=8)
@@ -58,9 +57,9 @@ def configurations() -> dict[str, Callable[[], object]]:
     chosen = {"communities": "auto", "anchors": 6, "mixtures": 3}
     made: dict[str, Callable[[], object]] = {
         "popularity": loca.Popularity,
-        "ease": lambda: loca.EASE(l2=20.0, denoising=0.3, device="cpu"),
-        "sparse ease": lambda: loca.EASE(l2=20.0, keep=8, device="cpu"),
-        "next-ease": lambda: loca.NextEASE(l2=20.0, device="cpu"),
+        "ease": lambda: loca.EASE(l2=20.0, denoising=0.3),
+        "sparse ease": lambda: loca.EASE(l2=20.0, keep=8),
+        "next-ease": lambda: loca.NextEASE(l2=20.0),
         "item-knn": lambda: loca.ItemKNN(neighbours=20, shrinkage=5.0),
         "slim": lambda: loca.SLIM(l1=1.0, l2=10.0),
         "wmf": lambda: loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0),

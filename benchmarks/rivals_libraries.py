@@ -66,9 +66,8 @@ class Loca:
             learning_rate=settings.learning_rate,
             batch_size=settings.batch_size,
             epochs=settings.epochs,
-            device="cpu",
         )
-        return model.fit(self.train)
+        return model.fit(self.train, device="cpu")
 
     def recommend(self, model: Any, n: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         return loca.recommend(model, self.train, n)

@@ -97,7 +97,7 @@ def our_factors(model: Callable[..., Any]) -> Implementation:
     """This project's model with factors that are drawn first and then solved a set number of times."""
 
     def attempt(task: Task, settings: Settings) -> Trial:
-        fitted = model(**settings, seed=task.seed, device="cpu").fit(task.train)
+        fitted = model(**settings, seed=task.seed).fit(task.train, device="cpu")
         return Trial(settings, task.values(fitted.score(task.matrix)))
 
     return attempt
@@ -107,8 +107,8 @@ def our_network(model: Callable[..., Any]) -> Implementation:
     """This project's network, which keeps the epoch of the best validation by itself."""
 
     def attempt(task: Task, settings: Settings) -> Trial:
-        fitted = model(**settings, seed=task.seed, device="cpu").fit(
-            task.train, validation=task.validation
+        fitted = model(**settings, seed=task.seed).fit(
+            task.train, validation=task.validation, device="cpu"
         )
         return Trial(settings, task.values(fitted.score(task.matrix)), fitted.best_epoch_)
 

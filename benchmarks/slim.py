@@ -37,7 +37,6 @@ def main() -> None:
     )
     parser.add_argument("--sample", type=int, default=100, help="items on which the loop is timed")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     data, validation = read_data(asked.data, asked.validation)
@@ -49,9 +48,7 @@ def main() -> None:
     )
 
     begun = time.perf_counter()
-    model = SLIM(l1=asked.l1, l2=asked.l2, tolerance=asked.tolerance, device=asked.device).fit(
-        split.train
-    )
+    model = SLIM(l1=asked.l1, l2=asked.l2, tolerance=asked.tolerance).fit(split.train)
     ours = time.perf_counter() - begun
     assert model.weights_ is not None
     scored = loca.evaluate(model, split.validation, at=(100,)).means()["ndcg@100"]

@@ -60,57 +60,58 @@ def pieces(split: loca.Split, options: argparse.Namespace) -> dict[str, Callable
     train, device = split.train, options.device
 
     def fit(model: Any, validation: Any = None) -> float:
-        return timed(lambda: model.fit(train, validation=validation))
+        return timed(lambda: model.fit(train, validation=validation, device=device))
 
-    network = {"dropout": 0.2, "noise": 0.01, "kl_weight": 0.0, "device": device}
+    network = {"dropout": 0.2, "noise": 0.01, "kl_weight": 0.0}
     local_network = loca.Loca(
         base=loca.MultVAE(**network, epochs=options.epochs, patience=options.epochs),
         anchors=options.networks,
         precision="bfloat16" if torch.cuda.is_available() and device != "cpu" else "float32",
     )
     local_ease = loca.Loca(
-        base=loca.EASE(l2=300.0, device=device),
+        base=loca.EASE(l2=300.0),
         anchors=options.local_ease,
         alpha=0.5,
         embedding=loca.TruncatedSVD(),
     )
     return {
-        "EASE, training": lambda: fit(loca.EASE(l2=300.0, device=device)),
-        "NextEASE, training": lambda: fit(loca.NextEASE(device=device)),
+        "EASE, training": lambda: fit(loca.EASE(l2=300.0)),
+        "NextEASE, training": lambda: fit(loca.NextEASE()),
         "MultVAE, training": lambda: fit(loca.MultVAE(**network, epochs=options.epochs)),
-        "EASE, lists of 100 for all": lists_for_all(loca.EASE(l2=300.0, device=device), train),
+        "EASE, lists of 100 for all": lists_for_all(loca.EASE(l2=300.0), train, device),
         f"{options.local_ease} local EASEs, training": lambda: fit(loca.clone(local_ease)),
         f"{options.local_ease} local EASEs, lists of 100 for all": lists_for_all(
-            loca.clone(local_ease), train
+            loca.clone(local_ease), train, device
         ),
         f"{options.networks} local networks, training": lambda: fit(
             loca.clone(local_network), split.validation
         ),
         f"{options.networks} local networks, lists of 100 for all": saved_lists(
-            local_network, split
+            local_network, split, device
         ),
     }
 
 
-def lists_for_all(model: Any, train: loca.Interactions) -> Callable[[], float]:
+def lists_for_all(model: Any, train: loca.Interactions, device: str) -> Callable[[], float]:
     fitted: list[Any] = []
 
     def run() -> float:
         if not fitted:
-            fitted.append(model.fit(train))
+            fitted.append(model.fit(train, device=device))
         return timed(lambda: loca.recommend(model, train.histories(), n=100))
 
     return run
 
 
-def saved_lists(unfitted: Any, split: loca.Split) -> Callable[[], float]:
+def saved_lists(unfitted: Any, split: loca.Split, device: str) -> Callable[[], float]:
     """Lists from a model that was saved and opened again, on the CPU as a service would."""
     held: list[Any] = []
 
     def run() -> float:
         if not held:
             base = loca.clone(unfitted.base, epochs=1)
-            model = loca.clone(unfitted, base=base).fit(split.train, validation=split.validation)
+            model = loca.clone(unfitted, base=base)
+            model.fit(split.train, validation=split.validation, device=device)
             folder = tempfile.TemporaryDirectory()
             model.save(Path(folder.name) / "model.loca")
             held.extend([loca.load(Path(folder.name) / "model.loca"), folder])

@@ -51,16 +51,14 @@ def main() -> None:
     l2 = 1000.0 if data.n_items > 1000 else 20.0
     sizes = {"latent": asked.latent, "hidden": asked.hidden, "epochs": asked.network_epochs}
     steps = {"dropout": asked.dropout, "batch_size": asked.batch_size}
-    network = loca.MultVAE(noise=0.1, kl_weight=0.0, device="cpu", **sizes, **steps)
+    network = loca.MultVAE(noise=0.1, kl_weight=0.0, **sizes, **steps)
     models: dict[str, loca.Recommender] = {
         "Popularity": loca.Popularity(),
         "ItemKNN": loca.ItemKNN(),
-        "EASE": loca.EASE(l2=l2, device="cpu"),
-        "NextEASE": loca.NextEASE(device="cpu"),
-        "Loca of EASE": loca.Loca(
-            base=loca.EASE(l2=l2, device="cpu"), anchors=asked.anchors, alpha=0.5
-        ),
-        "WMF": loca.WMF(factors=64, device="cpu"),
+        "EASE": loca.EASE(l2=l2),
+        "NextEASE": loca.NextEASE(),
+        "Loca of EASE": loca.Loca(base=loca.EASE(l2=l2), anchors=asked.anchors, alpha=0.5),
+        "WMF": loca.WMF(factors=64),
         "MultVAE": network,
     }
     print(
@@ -78,11 +76,11 @@ def compare_update(
 ) -> None:
     """The same model in four states: as fitted, with grown histories, updated, and fitted again."""
     new, held_out = split.validation.targets, split.test
-    fitting = seconds(lambda: model.fit(split.train), 1)
+    fitting = seconds(lambda: model.fit(split.train, device="cpu"), 1)
     none = ndcg(model, loca.HeldOut(split.train, held_out.targets))
     grown = ndcg(model, held_out)
     refitted = loca.clone(model)
-    refitting = seconds(lambda: refitted.fit(split.train_and_validation), repeats)
+    refitting = seconds(lambda: refitted.fit(split.train_and_validation, device="cpu"), repeats)
     again = ndcg(refitted, held_out)
     for count in epochs if model.learns_by_epoch else epochs[:1]:
         updated = copy(model)

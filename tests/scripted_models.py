@@ -118,12 +118,17 @@ class Scripted(NetworkModel[ScriptedNetwork]):
         self.epochs = self.patience = len(self.script) if self.epochs is None else self.epochs
 
     def begin(
-        self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None
+        self,
+        matrix: csr_array,
+        user_weights: Any,
+        moments: Any = None,
+        network: Any = None,
+        device: str = "auto",
     ) -> Any:
         self.network_ = ScriptedNetwork(self.script)
         return ScriptedTrainer(self.network_, matrix.shape[0])
 
-    def check_memory(self, matrix: csr_array) -> None:
+    def check_memory(self, matrix: csr_array, device: str) -> None:
         """It takes none."""
 
     def embed(self, histories: csr_array) -> Any:

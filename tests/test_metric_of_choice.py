@@ -54,7 +54,7 @@ def loss(hits: Hits, target_counts: Counts, k: int) -> Values:
 LATE, WORST = Metric("late", 2, place_of_hits), Metric("worst", 10, loss)
 FIRST = ranked(ON_VALIDATION, NEVER)
 SECOND = ranked(NEVER, ON_VALIDATION)
-NETWORK = MultVAE(latent=4, epochs=2, patience=2, evaluate_every=1, device="cpu")
+NETWORK = MultVAE(latent=4, epochs=2, patience=2, evaluate_every=1)
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,9 @@ from loca.models.recommender import get_params as get_params
 from loca.models.sglsvd import SGLSVD as SGLSVD
 from loca.models.slim import SLIM as SLIM
 from loca.models.wmf import WMF as WMF
+from loca.persistence.fit_context import Callback as Callback
 from loca.persistence.fit_context import FitContext as FitContext
+from loca.persistence.fit_context import StopFit as StopFit
 from loca.persistence.fit_context import checkpoint_in as checkpoint_in
 from loca.persistence.fit_context import keep_work_in as keep_work_in
 from loca.persistence.recommendation_file import recommend_to_file as recommend_to_file

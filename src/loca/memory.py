@@ -30,6 +30,7 @@ class DataSize:
     entries : the stored pairs of a user and an item
     item_pairs : the pairs of items that some user has both of, at most
     validation_users : the users whose answers are judged on validation, 0 without validation
+    device : where the fit computes: "cpu", "cuda", "cuda:1", or "auto", a GPU where there is one
     """
 
     users: int
@@ -37,13 +38,15 @@ class DataSize:
     entries: int
     item_pairs: int
     validation_users: int = 0
+    device: str = "auto"
 
     @classmethod
-    def of(cls, matrix: csr_array, *, validated: bool = True) -> DataSize:
+    def of(cls, matrix: csr_array, *, validated: bool = True, device: str = "auto") -> DataSize:
         """The size of a users × items matrix; with validation every user is judged, at most."""
         lengths = np.diff(matrix.indptr).astype(np.int64)
         users, pairs = int((lengths > 0).sum()), min(int((lengths**2).sum()), matrix.shape[1] ** 2)
-        return cls(users, matrix.shape[1], int(matrix.nnz), pairs, users if validated else 0)
+        judged = users if validated else 0
+        return cls(users, matrix.shape[1], int(matrix.nnz), pairs, judged, device)
 
     @property
     def row_bytes(self) -> int:

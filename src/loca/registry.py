@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections import ChainMap, UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -378,15 +378,34 @@ _INSIDE = (
     "local.ensemble.Ensemble",
     "local.blend.Blend",
     "local.local_models.SeparateModels",
-    "local.stacked.inference.StackedNetworks",
-    "local.local_ease.EaseDifferences",
+    "local.auto.Trial",
+    "local.blend_search.PartEarned",
+    "local.combiner.FixedShare",
+    "local.combiner.GlobalShare",
+    "local.combiner.LocalOnly",
+    "local.community_models.CommunityDescription",
+    "local.community_models.CommunityModels",
+    "local.engines.differences.CompressedWeights",
+    "local.engines.differences.Differences",
+    "local.engines.differences.EaseDifferences",
+    "local.engines.loop.Loop",
+    "local.engines.stacked.engine.Stacked",
+    "local.engines.stacked.inference.StackedNetworks",
+    "local.explain.Locality",
     "local.sharded_models.ShardedModels",
-    "communities.embeddings.TruncatedSVD",
+    "communities.best_of.BestOf",
     "communities.embeddings.GivenEmbeddings",
-    "communities.mixture.MultinomialMixture",
-    "communities.mixture.RandomGroups",
-    "communities.mixture.DealtMixture",
+    "communities.embeddings.TruncatedSVD",
     "communities.geometry.Quantile",
+    "communities.kernel.KernelCommunities",
+    "communities.kernel.Kernels",
+    "communities.mixture.MixtureCommunities",
+    "communities.mixture.Mixtures",
+    "communities.multinomial_mixture.MultinomialMixture",
+    "communities.random_groups.RandomGroupCommunities",
+    "communities.random_groups.RandomGroups",
+    "paper.permuted.Permuted",
+    "paper.permuted.PermutedCommunities",
 )
 _PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)
 # The classes that a model folder may hold, by the name that it writes.
@@ -416,7 +435,9 @@ def space_of(name: str, kind: SpaceName) -> Space:
     )
 
 
-def load(folder: str | Path, *, verify: bool = False) -> Recommender:
+def load(
+    folder: str | Path, *, classes: Sequence[type] = (), verify: bool = False
+) -> Recommender:
     """Load the fitted model that was saved in a folder; refuse anything that cannot be trusted.
 
     Large arrays are mapped into memory and read as they are needed.
@@ -425,6 +446,9 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     ----------
     folder : str or Path
         Where `save` wrote the model.
+    classes : sequence of type, default ()
+        Classes of your own that the model is made of: models, finders, communities, combiners and
+        engines. Nothing else in a folder is run.
     verify : bool, default False
         Read all arrays now and compare their checksums, which notices every changed bit.
 
@@ -449,21 +473,15 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     >>> bool((loaded.score(data.histories()) == model.score(data.histories())).all())
     True
     """
-    model = load_model(folder, KINDS, verify=verify)
+    kinds: Mapping[str, type] = {kind.__name__: kind for kind in classes}
+    model = load_model(folder, ChainMap(dict(kinds), cast(Any, KINDS)), verify=verify)
     if not isinstance(model, Recommender):
         raise ModelFileError(
             f"{folder}: expected a recommender, found a part of one, {type(model).__name__}"
         )
-    known = model.train_data_
-    if known is not None and model.count_items() != known.n_items:
-        raise ModelFileError(
-            f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named"
-        )
-    communities = cast(Any, model).communities_ if model.role == "local" else None
-    if (
-        known is not None
-        and communities is not None
-        and (communities.anchors >= known.n_users).any()
-    ):
-        raise ModelFileError(f"{folder}: an anchor is none of the {known.n_users} users")
+    if model.train_data_ is not None:
+        try:
+            model.check_known(model.train_data_)
+        except ModelFileError as error:
+            raise ModelFileError(f"{folder}: {error}") from None
     return model

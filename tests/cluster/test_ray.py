@@ -75,14 +75,17 @@ def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_p
         list[int](),
     )
 
-    def kill_at(epoch: int, score: float | None) -> None:
-        if score is not None and epoch in (10, 12):
-            killed.append(kill("ray::Shard"))
+    class Kill:
+        def on_epoch(self, part: str, epoch: int, score: float) -> None:
+            if part == "" and epoch in (10, 12):
+                killed.append(kill("ray::Shard"))
 
     executor = RayExecutor(tmp_path / "work", shards=2)
-    context = loca.FitContext(on_validation=kill_at)
     model = make().fit(
-        planted_split.train, validation=planted_split.validation, context=context, executor=executor
+        planted_split.train,
+        validation=planted_split.validation,
+        callbacks=[Kill()],
+        executor=executor,
     )
     assert all(killed)
     assert len(killed) == 2

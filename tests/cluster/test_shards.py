@@ -14,7 +14,7 @@ import pytest
 
 import loca
 from loca.cluster.executor import ShardExecutor
-from loca.cluster.shards import Shard, dump_weights, plan_shards, read_weights
+from loca.cluster.shards import Job, Shard, dump_weights, plan_shards, read_weights
 from loca.cluster.storage import remove_jobs
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError, ModelFileError
@@ -227,10 +227,11 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
     class Lost(Exception):
         pass
 
-    def lose(epoch: int, score: float | None) -> None:
-        begun.append(epoch)
-        if score is not None and len(begun) in (3, 6, 8):
-            raise Lost
+    class Lose:
+        def on_epoch(self, part: str, epoch: int, score: float) -> None:
+            begun.append(epoch)
+            if part == "" and len(begun) in (3, 6, 8):
+                raise Lost
 
     for attempt in range(6):
         given = {"fingerprint": {"data": "planted"}, "resume": attempt > 0, "seconds_between": 0.0}
@@ -240,13 +241,57 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
             with loca.checkpoint_in(tmp_path / "driver", **given) as context:
                 # As it was begun, whatever is wanted now.
                 executor = ShardExecutor(tmp_path / "work", shards=2 + attempt)
-                context = loca.FitContext(context.checkpoint, lose, executor=executor)
+                context = loca.FitContext(context.checkpoint, (Lose(),), executor=executor)
                 model = fit(make, planted_split, context=context)
             break
         except Lost:
             assert list((tmp_path / "work").iterdir()) != []
     assert attempt > 0
     assert_same(model, alone, planted_split)
+
+
+class StopAt:
+    """A callback that ends the training of the model itself after some epochs, and counts them."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.epochs: list[int] = []
+
+    def on_epoch(self, part: str, epoch: int, score: float) -> None:
+        if part == "":
+            self.epochs.append(epoch)
+            if epoch >= self.last:
+                raise loca.StopFit
+
+
+def test_a_callback_ends_the_training_of_shards_as_that_of_one_machine(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    make, found = CASES["networks around anchors"], []
+    for executor in (None, ShardExecutor(tmp_path / "work", shards=2)):
+        stop = StopAt(4)
+        context = loca.FitContext(executor=executor, callbacks=(stop,))
+        found.append(fit(make, planted_split, context=context))
+        assert stop.epochs == [2, 4]
+    assert_same(*found, planted_split)
+    assert found[0].local_epochs_ in (2, 4)
+
+
+def test_shards_compute_on_the_device_of_the_fit(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices, real = [], Job.task
+
+    def task(job: Job, *given: Any) -> Any:
+        made = real(job, *given)
+        devices.append(made.data.device)
+        return made
+
+    monkeypatch.setattr(Job, "task", task)
+    executor = ShardExecutor(tmp_path / "work", shards=2)
+    model = CASES["an ensemble"]().fit(planted_split.train, device="cpu", executor=executor)
+    assert devices == ["cpu", "cpu"]
+    assert [str(part.device) for part in model.models_.parts_] == ["cpu", "cpu"]
 
 
 def test_a_fit_that_nobody_can_go_on_with_leaves_nothing(

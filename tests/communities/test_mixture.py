@@ -40,8 +40,8 @@ def many_planted() -> PlantedData:
 
 @pytest.fixture(scope="module")
 def mixture(planted_split: Split) -> MultinomialMixture:
-    return MultinomialMixture(components=4, mixtures=2, rounds=9, device="cpu").fit(
-        planted_split.train
+    return MultinomialMixture(components=4, mixtures=2, rounds=9).fit(
+        planted_split.train, device="cpu"
     )
 
 
@@ -62,7 +62,8 @@ def some_parameters(rows: csr_array, mixtures: int = 2, components: int = 3) -> 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_planted_communities_are_found_again(many_planted: PlantedData, seed: int) -> None:
-    model = MultinomialMixture(components=6, seed=seed, device="cpu").fit(many_planted.interactions)
+    model = MultinomialMixture(components=6, seed=seed)
+    model.fit(many_planted.interactions, device="cpu")
     found = model.embed(many_planted.interactions.histories()).argmax(axis=1)
     true = many_planted.memberships.argmax(axis=1)
     most = sum(np.bincount(true[found == one]).max() for one in np.unique(found))
@@ -179,7 +180,7 @@ def test_recency_decides_a_membership() -> None:
     data = of_two_tastes()
     for recency, with_first in ((None, False), (loca.Recency.per_position(0.3), True)):
         weighted = data.with_recency(recency)
-        model = MultinomialMixture(components=2, rounds=12, device="cpu").fit(weighted)
+        model = MultinomialMixture(components=2, rounds=12).fit(weighted, device="cpu")
         found = model.embed(weighted.histories()).argmax(axis=1)
         taste = np.bincount(found[:60]).argmax()
         assert (found[120:] == taste).mean() == pytest.approx(float(with_first), abs=0.1)
@@ -205,16 +206,16 @@ def test_a_user_of_weight_2_counts_as_two() -> None:
 
 def test_mixtures_differ_and_the_best_starts_come_first(many_planted: PlantedData) -> None:
     data = many_planted.interactions
-    model = MultinomialMixture(components=12, mixtures=2, rounds=9, device="cpu").fit(data)
+    model = MultinomialMixture(components=12, mixtures=2, rounds=9).fit(data, device="cpu")
     one, other = np.exp(model.embed(data.histories()).reshape(-1, 2, 12)).argmax(axis=2).T
     pairs = np.zeros((12, 12))
     np.add.at(pairs, (one, other), 1)
     assert pairs.max(axis=1).sum() < 0.95 * len(one)
     assert model.held_out_[0] >= model.held_out_[1]
     # More starts: the best of them is at least as good. The first are the same.
-    more = MultinomialMixture(components=12, mixtures=2, rounds=9, starts=4, device="cpu").fit(data)
+    more = MultinomialMixture(components=12, mixtures=2, rounds=9, starts=4).fit(data, device="cpu")
     assert (more.held_out_ >= model.held_out_ - 1e-5).all()
-    again = MultinomialMixture(components=12, mixtures=2, rounds=9, device="cpu").fit(data)
+    again = MultinomialMixture(components=12, mixtures=2, rounds=9).fit(data, device="cpu")
     np.testing.assert_array_equal(again.log_items_, model.log_items_)
 
 
@@ -238,8 +239,8 @@ def test_an_interrupted_fit_ends_as_an_unbroken_one(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fit(**more: object) -> MultinomialMixture:
-        return MultinomialMixture(components=3, mixtures=2, rounds=12, device="cpu").fit(
-            planted_split.train, **more
+        return MultinomialMixture(components=3, mixtures=2, rounds=12).fit(
+            planted_split.train, device="cpu", **more
         )
 
     def fit_in(folder: Path, *, resume: bool) -> MultinomialMixture:
@@ -339,8 +340,8 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
 
 
 def test_memory_grows_with_users_times_components_and_not_with_users_times_items() -> None:
-    model = MultinomialMixture(components=64, device="cpu")
-    use = model.memory_bytes(DataSize(138_493, 26_744, 20_000_000, 10**9))
+    model = MultinomialMixture(components=64)
+    use = model.memory_bytes(DataSize(138_493, 26_744, 20_000_000, 10**9, device="cpu"))
     assert 500e6 < use.main < 2e9
     assert use.folder == use.main_after == 4 * 26_745 * 64
 
@@ -357,7 +358,8 @@ def test_groups_of_which_a_history_says_little_are_found() -> None:
         (np.ones(drawn.size, np.float32), drawn.ravel(), np.arange(0, drawn.size + 1, 20)),
         (3000, 300),
     )
-    found = MultinomialMixture(components=24, device="cpu").fit(rows).embed(rows).argmax(axis=1)
+    model = MultinomialMixture(components=24).fit(rows, device="cpu")
+    found = model.embed(rows).argmax(axis=1)
     together = np.zeros((24, 24))
     np.add.at(together, (found, groups), 1)
     assert together.max(axis=1).sum() / 3000 > 0.75

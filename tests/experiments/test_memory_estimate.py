@@ -38,28 +38,28 @@ from loca.models.slim import SLIM
 from loca.models.wmf import WMF
 from loca.registry import MODELS
 
-QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 300, "device": "cpu"}
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 300}
 FEW: dict[str, Any] = {"anchors": 3, "local_bytes": 50_000}
 # Every family of models, and how many times the real peak its plan may be.
 FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
-    "ease": (lambda: EASE(device="cpu"), 2),
-    "next-ease": (lambda: NextEASE(device="cpu"), 2),
+    "ease": (lambda: EASE(), 2),
+    "next-ease": (lambda: NextEASE(), 2),
     "item-knn": (lambda: ItemKNN(neighbours=50), 2.2),
     "slim": (
-        lambda: SLIM(device="cpu"),
+        lambda: SLIM(),
         3,
     ),  # every pair of items counts as a candidate, and blocks as full
-    "wmf": (lambda: WMF(factors=60, frequency_scaling=0.5, device="cpu"), 2),
-    "llorma": (lambda: LLORMA(anchors=3, factors=60, device="cpu"), 2),
+    "wmf": (lambda: WMF(factors=60, frequency_scaling=0.5), 2),
+    "llorma": (lambda: LLORMA(anchors=3, factors=60), 2),
     "sglsvd": (lambda: SGLSVD(clusters=3, global_rank=20, local_rank=10), 2.3),
     "cdae": (lambda: CDAE(latent=50, **QUICK), 2.2),
     "cdae of squares": (lambda: CDAE(latent=50, loss="square", **QUICK), 3),
     "rec-vae": (lambda: RecVAE(latent=50, hidden=100, **QUICK), 2),
     "mult-vae": (lambda: MultVAE(latent=50, **QUICK), 2),
     "mult-dae": (lambda: MultDAE(latent=50, hidden=80, **QUICK), 2.2),
-    "loca-ease": (lambda: Loca(base=EASE(device="cpu"), anchors=3), 2),
-    "loca-ease of few bytes": (lambda: Loca(base=EASE(device="cpu"), **FEW), 2),
-    "loca-next-ease of few bytes": (lambda: Loca(base=NextEASE(device="cpu"), **FEW), 2),
+    "loca-ease": (lambda: Loca(base=EASE(), anchors=3), 2),
+    "loca-ease of few bytes": (lambda: Loca(base=EASE(), **FEW), 2),
+    "loca-next-ease of few bytes": (lambda: Loca(base=NextEASE(), **FEW), 2),
     "loca-vae": (lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3), 2),
     "loca-vae one by one": (
         lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3, engine="one_by_one"),
@@ -67,8 +67,8 @@ FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
     ),
     "loca-rec-vae": (lambda: Loca(base=RecVAE(latent=50, hidden=100, **QUICK), anchors=3), 2),
     "ensemble-vae": (lambda: Ensemble(base=MultVAE(latent=50, **QUICK), models=5), 2.2),
-    "ensemble-ease": (lambda: Ensemble(base=EASE(device="cpu"), models=3), 2),
-    "blend": (lambda: Blend(parts=[EASE(device="cpu"), NextEASE(device="cpu"), Popularity()]), 2),
+    "ensemble-ease": (lambda: Ensemble(base=EASE(), models=3), 2),
+    "blend": (lambda: Blend(parts=[EASE(), NextEASE(), Popularity()]), 2),
 }
 # Models whose folder follows from sizes alone.
 FOLDERS: dict[str, Callable[[], Recommender]] = {
@@ -165,13 +165,14 @@ def use_of(plan: FitPlan, name: str) -> MemoryUse:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_fit_takes_what_its_plan_says(name: str, wide: Interactions) -> None:
     make, factor = FAMILIES[name]
-    planned = make().memory_bytes(DataSize.of(wide.matrix(), validated=False)).main
+    size = DataSize.of(wide.matrix(), validated=False, device="cpu")
+    planned = make().memory_bytes(size).main
     # Each library is traced alone; the first fit also imports and warms up what the second one finds ready.
     with TorchBytes() as by_torch:
-        make().fit(wide)
+        make().fit(wide, device="cpu")
     model = make()
     tracemalloc.start()
-    model.fit(wide)
+    model.fit(wide, device="cpu")
     _, by_numpy = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert max(by_torch.peak, by_numpy) <= planned <= factor * max(by_torch.peak, by_numpy)
@@ -181,9 +182,10 @@ def test_few_users_are_planned_by_their_own_equations() -> None:
     data = planted_communities(
         users=300, items=700, communities=2, groups=10, history=30, seed=1
     ).interactions
-    planned = EASE(device="cpu").memory_bytes(DataSize.of(data.matrix(), validated=False)).main
+    size = DataSize.of(data.matrix(), validated=False, device="cpu")
+    planned = EASE().memory_bytes(size).main
     with TorchBytes() as by_torch:
-        EASE(device="cpu").fit(data)
+        EASE().fit(data, device="cpu")
     assert by_torch.peak <= planned <= 2 * by_torch.peak
 
 
@@ -293,9 +295,9 @@ def test_what_the_search_for_weights_takes_is_planned(planted_split: Split) -> N
         planted_split.train.with_recency(recency),
         planted_split.validation.with_recency(recency),
     )
-    models = [EASE(device="cpu"), NextEASE(device="cpu"), EASE(l2=5.0, device="cpu")]
-    plan = plan_of(Blend(parts=models), train)
-    fitted = [clone(model).fit(train) for model in models]
+    models = [EASE(), NextEASE(), EASE(l2=5.0)]
+    plan = plan_of(Blend(parts=models), train, device="cpu")
+    fitted = [clone(model).fit(train, device="cpu") for model in models]
     with TorchBytes() as by_torch:
         Blend.of(fitted, validation)
     # At least the scores of all items, none of which is left out here, by three parts at five powers.

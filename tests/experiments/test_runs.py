@@ -19,7 +19,7 @@ from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import get_params
+from loca.models.recommender import TrainingData, get_params
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint
 from loca.persistence.manifest import fingerprint
 from loca.search_space import Among, Budget, Space
@@ -226,6 +226,31 @@ def test_a_run_of_another_fingerprint_is_refused(
         "choose another folder"
     )
     assert store.find(run) is not None
+
+
+def test_a_run_is_found_again_whatever_device_it_is_for(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    store, run = RunStore(tmp_path), run_of(planted_split, "ease", EASE(l2=100.0))
+    store.execute(run, planted_split)
+    assert store.find(replace(run, protocol=replace(run.protocol, device="cpu"))) is not None
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_all_fits_of_a_run_are_on_the_device_of_its_protocol(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch, refit: bool
+) -> None:
+    devices, real = [], EASE._fit
+
+    def fit(model: EASE, data: TrainingData) -> None:
+        devices.append(data.device)
+        real(model, data)
+
+    monkeypatch.setattr(EASE, "_fit", fit)
+    protocol = EvaluationProtocol(at=(5, 20), refit=refit, device="cpu")
+    measured, _ = run_of(planted_split, protocol=protocol).execute(planted_split)
+    run_of(planted_split, protocol=protocol, repeats=measured).execute(planted_split)
+    assert devices == ["cpu"] * (3 if refit else 2)
 
 
 class Placed(Popularity):

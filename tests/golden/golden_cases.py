@@ -428,13 +428,13 @@ def shown(scores: np.ndarray) -> list[list[float]]:
 
 # -- Saved models ------------------------------------------------------------------------------------------------------
 
-_SMALL = {"latent": 4, "learning_rate": 0.02, "epochs": 5, "batch_size": 20, "device": "cpu"}
+_SMALL = {"latent": 4, "learning_rate": 0.02, "epochs": 5, "batch_size": 20}
 _NARROW: dict[str, Any] = {"anchors": 3, "alpha": 0.5}
 
 
 def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
     """How the models were made that lie in the folder `models`; asked only to write them anew."""
-    ease, wide = loca.EASE(l2=20.0, device="cpu"), loca.Quantile(0.9)
+    ease, wide = loca.EASE(l2=20.0), loca.Quantile(0.9)
     local = {**_NARROW, "embedding": loca.TruncatedSVD(dimensions=4), "answer_bandwidth": wide}
     vae = loca.MultVAE(**_SMALL)
     return {
@@ -442,11 +442,11 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "item-knn": lambda: loca.ItemKNN(neighbours=5),
         "ease": lambda: ease,
         "ease-sparse": lambda: loca.clone(ease, keep=4),
-        "next-ease": lambda: loca.NextEASE(l2=20.0, device="cpu"),
-        "slim": lambda: loca.SLIM(l1=0.1, l2=5.0, device="cpu"),
-        "wmf": lambda: loca.WMF(factors=4, device="cpu"),
-        "llorma": lambda: loca.LLORMA(anchors=2, factors=3, device="cpu"),
-        "sglsvd": lambda: loca.SGLSVD(clusters=2, global_rank=3, local_rank=2, device="cpu"),
+        "next-ease": lambda: loca.NextEASE(l2=20.0),
+        "slim": lambda: loca.SLIM(l1=0.1, l2=5.0),
+        "wmf": lambda: loca.WMF(factors=4),
+        "llorma": lambda: loca.LLORMA(anchors=2, factors=3),
+        "sglsvd": lambda: loca.SGLSVD(clusters=2, global_rank=3, local_rank=2),
         "cdae": lambda: loca.CDAE(**_SMALL),
         "rec-vae": lambda: loca.RecVAE(hidden=6, **_SMALL),
         "mult-vae": lambda: loca.MultVAE(hidden=6, **_SMALL),
@@ -468,9 +468,7 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "ensemble-ease": lambda: loca.Ensemble(base=ease, models=2),
         "ensemble-vae": lambda: loca.Ensemble(base=vae, models=2),
         "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
-        "auto": lambda: loca.Auto(
-            chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0, device="cpu")])
-        ),
+        "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0)])),
     }
 
 

@@ -70,7 +70,8 @@ def a_task(
     weights_of: Any = None,
     context: FitContext = NO_CONTEXT,
 ) -> LocalTask:
-    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32), None, context)
+    weights = np.ones(matrix.shape[0], np.float32)
+    data = TrainingData(matrix, matrix, weights, None, context, device="cpu")
     return LocalTask([base] * count, data, weights_of, "local models")
 
 
@@ -81,7 +82,7 @@ def fitted_on(
     weights = [random_weights(number, matrix.shape[0]) for number in range(count)]
     centre = EASE(l2=3.0).fit(matrix)
     dense = [EASE(l2=3.0).fit(matrix, user_weights=one) for one in weights]
-    task = a_task(EASE(l2=3.0, device="cpu"), matrix, count, weights.__getitem__, context)
+    task = a_task(EASE(l2=3.0), matrix, count, weights.__getitem__, context)
     kept = fit_ease_differences(task, centre, local_bytes)
     return kept, dense, centre
 
@@ -268,7 +269,7 @@ def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> 
         whole, _, centre = fitted_on(matrix, 4, 900, context)
         context.checkpoint.delete("local models 2")
         again = fit_ease_differences(
-            a_task(EASE(l2=3.0, device="cpu"), matrix, 4, weights_of, context), centre, 900
+            a_task(EASE(l2=3.0), matrix, 4, weights_of, context), centre, 900
         )
     assert solved == [2]
     for name, array in whole.state().arrays.items():

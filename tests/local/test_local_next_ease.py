@@ -42,7 +42,7 @@ def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
 
 
 def a_task(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> LocalTask:
-    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32))
+    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32), device="cpu")
     return LocalTask([base] * 3, data, weights_of, "local models")
 
 
@@ -52,9 +52,7 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.selected().fit(matrix, user_weights=one) for one in weights]
     centre = base.selected().fit(matrix)
-    kept = fit_ease_differences(
-        a_task(clone(base, device="cpu"), matrix, weights.__getitem__), centre, 10**6
-    )
+    kept = fit_ease_differences(a_task(clone(base), matrix, weights.__getitem__), centre, 10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
     expected = blend_local(histories, answering, lambda number, rows: dense[number].score(rows))
@@ -96,8 +94,8 @@ def test_an_ensemble_of_kept_differences_has_a_centre_of_its_own_kind(planted_sp
     np.testing.assert_allclose(model.score(histories), loop.score(histories), atol=1e-5)
 
 
-def test_only_the_same_model_on_any_device_is_a_centre() -> None:
-    assert is_centre_for(EASE(l2=5.0), EASE(l2=5.0, device="cpu"))
+def test_only_the_same_model_is_a_centre() -> None:
+    assert is_centre_for(EASE(l2=5.0), EASE(l2=5.0))
     assert not is_centre_for(EASE(l2=5.0), EASE(l2=6.0))
     assert not is_centre_for(EASE(l2=5.0, denoising=0.1), EASE(l2=5.0))
     assert not is_centre_for(NextEASE(next_count=3), NextEASE())

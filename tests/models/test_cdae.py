@@ -28,7 +28,7 @@ from loca.registry import KINDS
 
 CPU = torch.device("cpu")
 LOSSES: list[LossName] = ["logistic", "square"]
-SMALL = {"latent": 8, "learning_rate": 0.05, "epochs": 6, "patience": 3, "device": "cpu"}
+SMALL = {"latent": 8, "learning_rate": 0.05, "epochs": 6, "patience": 3}
 WITH_CDAE = {**KINDS, "CDAE": CDAE}
 
 
@@ -165,7 +165,6 @@ def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_lo
         "dropout": 0.0,
         "learning_rate": 0.05,
         "weight_decay": 0.0,
-        "device": "cpu",
     }
     trainer = CDAE(node_l2=0.2, **settings).begin(rows, np.array([3.0, 1.0], np.float32))
     for weight in trainer.network.parameters():
@@ -199,9 +198,7 @@ def test_the_dearer_nodes_are_the_smaller_the_learned_ones_become() -> None:
 
 
 def test_nodes_step_like_adam() -> None:
-    trainer = CDAE(latent=3, learning_rate=0.02, device="cpu").begin(
-        csr_array(np.eye(7, dtype=np.float32)), None
-    )
+    trainer = CDAE(latent=3, learning_rate=0.02).begin(csr_array(np.eye(7, dtype=np.float32)), None)
     weights = torch.nn.Parameter(torch.zeros(7, 3))
     adam = torch.optim.Adam([weights], lr=0.02)
     draws = torch.Generator().manual_seed(1)
@@ -350,7 +347,6 @@ def test_a_file_that_does_not_fit_is_refused() -> None:
         ("fold_steps", True, "fold_steps: expected a whole number ≥ 0"),
         ("batch_size", 0.5, "batch_size: expected a whole number ≥ 1"),
         ("latent", 0, "latent: expected a whole number ≥ 1"),
-        ("device", "abacus", "device: expected 'auto', 'cpu' or 'cuda'"),
     ],
 )
 def test_parameters_out_of_range_are_refused(name: str, wrong: object, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,9 +15,22 @@ from loca.models.autoencoder import Autoencoder, Network
 from loca.models.early_stopping import BestWeights, train_epochs
 from loca.models.mult_vae import MultDAE
 from loca.models.recommender import Recommender
-from loca.persistence.fit_context import NO_CONTEXT, FitContext
+from loca.persistence.fit_context import NO_CONTEXT, FitContext, StopFit
 from loca.remarks import collect_remarks
 from loca.tuning.model_selection import select
+
+
+class Watch:
+    """A callback that writes down what it sees, and raises what is said for an epoch."""
+
+    def __init__(self, raised: Mapping[int, type[BaseException]]) -> None:
+        self.seen: list[tuple[str, int, float]] = []
+        self.raised = raised
+
+    def on_epoch(self, part: str, epoch: int, score: float) -> None:
+        self.seen.append((part, epoch, score))
+        if epoch in self.raised:
+            raise self.raised[epoch]
 
 
 class ScriptedScores:
@@ -89,16 +102,39 @@ def test_the_history_of_scores_survives_an_interruption() -> None:
 
 
 def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
-    reported = []
-
-    def watch(epoch: int, score: float | None) -> None:
-        reported.append((epoch, score))
-        if epoch == 3:
-            raise KeyboardInterrupt
-
+    watch = Watch({3: KeyboardInterrupt})
     with pytest.raises(KeyboardInterrupt):
-        ScriptedScores([0.1, 0.2, 0.3, 0.4]).stopped(10, FitContext(on_validation=watch))
-    assert reported == [(1, 0.1), (2, 0.2), (3, 0.3)]
+        ScriptedScores([0.1, 0.2, 0.3, 0.4]).stopped(10, FitContext(callbacks=[watch]))
+    assert watch.seen == [("", 1, 0.1), ("", 2, 0.2), ("", 3, 0.3)]
+
+
+def test_stop_fit_ends_the_training_where_it_is_and_the_best_epoch_stays() -> None:
+    scores = [0.1, 0.4, 0.3, 0.5, 0.6]
+    first, second = Watch({3: StopFit}), Watch({})
+    context = FitContext(callbacks=[first, second])
+    assert ScriptedScores(scores).stopped(10, context) == (3, 2)
+    assert first.seen == second.seen == [("", 1, 0.1), ("", 2, 0.4), ("", 3, 0.3)]
+
+
+def test_a_training_that_a_callback_ends_tells_of_no_limit() -> None:
+    with collect_remarks() as collected:
+        ScriptedScores([0.1, 0.2, 0.3]).stopped(10, FitContext(callbacks=[Watch({2: StopFit})]))
+    assert collected.remarks == ()
+
+
+def test_a_callback_may_end_each_training_of_a_local_model(planted_split: Split) -> None:
+    watch = Watch({2: StopFit})
+    model = Loca(base=MultDAE(latent=4, epochs=5, patience=5), anchors=3)
+    model.fit(planted_split.train, validation=planted_split.validation, callbacks=[watch])
+    assert [(part, epoch) for part, epoch, _ in watch.seen] == [
+        ("global model", 1),
+        ("global model", 2),
+        ("", 1),
+        ("", 2),
+    ]
+    assert model.local_epochs_ is not None
+    assert model.local_epochs_ <= 2
+    assert model.alpha_ is not None, "the fit goes on after a training that was ended"
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,6 @@ QUIET = {
     "batch_size": 16,
     "dropout": 0.0,
     "learning_rate": 0.01,
-    "device": "cpu",
 }
 NEXT = {"target": "next", "next_count": 2, "set_share": 0.3, "seed": 1}
 
@@ -245,7 +244,7 @@ def vae(**changes: object) -> MultVAE:
 
 
 def next_ease() -> NextEASE:
-    return NextEASE(l2=3.0, next_count=2, device="cpu")
+    return NextEASE(l2=3.0, next_count=2)
 
 
 MADE: dict[str, Callable[[], Recommender]] = {

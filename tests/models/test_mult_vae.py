@@ -167,7 +167,6 @@ def test_a_longer_history_of_the_same_taste_scales_nothing() -> None:
         ({"noise": -1.0}, "noise: expected a number ≥ 0"),
         ({"learning_rate": 0.0}, "learning_rate: expected a number above 0"),
         ({"batch_size": 0}, "batch_size: expected a whole number ≥ 1"),
-        ({"device": "gpu"}, "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"),
     ],
 )
 def test_impossible_parameters_are_refused_when_the_model_is_made(

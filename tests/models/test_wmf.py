@@ -197,7 +197,6 @@ def test_a_loaded_model_answers_without_implicit(
         ({"user_l2": -1.0}, "user_l2: expected a number above 0"),
         ({"item_l2": float("nan")}, "item_l2: expected a number above 0"),
         ({"frequency_scaling": 1.5}, "frequency_scaling: expected a number from 0 to 1"),
-        ({"device": "gpux"}, "device"),
     ],
 )
 def test_impossible_parameters_are_refused(wrong: dict[str, object], message: str) -> None:

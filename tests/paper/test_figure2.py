@@ -33,11 +33,9 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
     learned_from: list[csr_array] = []
 
     class Noting(Scripted):
-        def begin(
-            self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None
-        ) -> Any:
+        def begin(self, matrix: csr_array, *given: Any, **more: Any) -> Any:
             learned_from.append(matrix)
-            return super().begin(matrix, user_weights, moments)
+            return super().begin(matrix, *given, **more)
 
     class ScriptedBench(Benchmark):
         def model(self, name: str, seed: int = 0) -> Recommender:

@@ -20,7 +20,7 @@ from loca.data.splits import HeldOut, Split
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.models.recommender import fitted
+from loca.models.recommender import TrainingData, fitted
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
 from loca.registry import KINDS
 
@@ -161,19 +161,57 @@ def test_one_that_is_removed_while_it_is_used_stays_readable(
     assert np.array_equal(fitted(model.weights_, model), fitted(expected.weights_, expected))
 
 
-def test_the_callback_is_not_given_the_scores_of_a_part(
+def test_a_fit_that_is_found_lies_where_it_was_asked_for(
     planted_split: Split, tmp_path: Path
 ) -> None:
-    seen: list[tuple[int, bool]] = []
-    context = FitContext(
-        on_validation=lambda epoch, score: seen.append((epoch, score is None)),
-        cache=FitCache(tmp_path, KINDS),
-    )
+    context = FitContext(cache=FitCache(tmp_path, KINDS))
+    for device in ("auto", "cpu"):
+        part = context.fit_part("part", MultVAE(**NETWORK), planted_split.train, device=device)
+        assert part.device_ == device
+    assert sum(one.is_dir() for one in tmp_path.iterdir()) == 1
+    assert fitted(part.network_, part).device.type == "cpu"
+
+
+class Epochs(list[tuple[str, int]]):
+    """A callback that writes down parts and epochs."""
+
+    def on_epoch(self, part: str, epoch: int, score: float) -> None:
+        self.append((part, epoch))
+
+
+def test_a_callback_is_told_which_part_is_trained(planted_split: Split, tmp_path: Path) -> None:
+    seen = Epochs()
+    context = FitContext(callbacks=[seen], cache=FitCache(tmp_path, KINDS))
     network, questions = MultVAE(**NETWORK), validation_of(planted_split)
     context.fit_part("part", network, planted_split.train, validation=questions)
-    assert seen == [(1, True), (2, True), (3, True)]
+    assert seen == [("part", 1), ("part", 2), ("part", 3)]
     context.fit(network, planted_split.train, validation=questions)
-    assert seen[3:] == [(1, False), (2, False), (3, False)]
+    assert seen[3:] == [("", 1), ("", 2), ("", 3)]
+
+
+def test_what_is_no_callback_is_refused_before_anything_is_fitted(planted_split: Split) -> None:
+    network = MultVAE(**NETWORK)
+    with pytest.raises(loca.ConfigError, match="callbacks: expected objects with on_epoch"):
+        network.fit(planted_split.train, callbacks=[print])  # type: ignore[list-item]
+    assert not network.is_fitted
+
+
+def test_parts_of_parts_are_named_by_both(planted_split: Split) -> None:
+    seen = Epochs()
+    part = Loca(base=MultVAE(**NETWORK | {"epochs": 1}), anchors=3)
+    loca.Blend(parts=[EASE(), part]).fit(
+        planted_split.train, validation=planted_split.validation, callbacks=[seen]
+    )
+    assert seen == [("part 1/global model", 1), ("part 1", 1)]
+
+
+def test_data_inside_a_part_keep_all_but_the_context(planted_split: Split) -> None:
+    data = TrainingData.of(planted_split.train, device="cpu").inside("form 0").inside("inner")
+    assert (data.context.part, data.device) == ("form 0/inner", "cpu")
+    assert data.train is planted_split.train
+    decayed = TrainingData.of(planted_split.train.with_recency(loca.Recency(3)))
+    np.testing.assert_array_equal(decayed.histories.toarray(), decayed.train.histories().toarray())
+    assert decayed.matrix.max() == 1 > decayed.histories.min()
 
 
 class Foreign:

@@ -23,7 +23,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.progress import bar, set_progress
 from loca.registry import space_of
@@ -339,6 +339,20 @@ def test_only_the_local_models_of_a_loca_are_compared(
     (trial,) = trials_in(tmp_path / "s.db")
     assert list(trial.intermediate_values) == [1, 2, 3]
     assert found.score == pytest.approx(max(trial.intermediate_values.values()), abs=1e-6)
+
+
+def test_every_trial_computes_on_the_device_of_the_tuner(
+    tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices, real = [], EASE._fit
+
+    def fit(model: EASE, data: TrainingData) -> None:
+        devices.append(data.device)
+        real(model, data)
+
+    monkeypatch.setattr(EASE, "_fit", fit)
+    tuned(EASE(), space=Space({"l2": Among((10.0, 100.0))}), trials=2, device="cpu")
+    assert devices == ["cpu", "cpu"]
 
 
 class TwoPhases(Slope):

@@ -170,6 +170,7 @@ def compare_models(
     control: Control = None,
     same_epochs: SameEpochs = None,
     out: Out = None,
+    device: options.Device = "auto",
 ) -> None:
     """Fit models on the same split and compare them user by user, with 95 % intervals.
 
@@ -219,6 +220,7 @@ def compare_models(
     from loca.experiments.comparison import compare
     from loca.experiments.report import check_file, settings_file, write_tables
     from loca.experiments.runs import RunStore
+    from loca.models.devices import check_device
     from loca.persistence.atomic_write import write_whole
     from loca.registry import SpaceName
     from loca.tuning.model_selection import SELECTED_ON_TEST
@@ -240,6 +242,7 @@ def compare_models(
     own, validation = request.own, request.split.validation
     # All that could be refused is refused before data are read.
     check_file(out)
+    check_device(device)
     start_worker = options.workers_on(own.cluster)
     if out is not None:
         RunStore(out).check_start(**asdict(interruption))
@@ -292,6 +295,7 @@ def compare_models(
         resume=interruption.resume,
         start_worker=start_worker,
         metric=own.metric,
+        device=device,
     )
     show(comparison, output)
     if out is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loca.cli.options import Output, Reading, Recency, naming, read_part, words
+from loca.cli.options import Device, Output, Reading, Recency, naming, read_part, words
 from loca.cli.recommend import Folder, load_known
 from loca.config import options as config
 from loca.errors import ConfigError
@@ -35,6 +35,7 @@ def evaluate_model(
     at: At = None,
     history: History = None,
     recency: Recency = None,
+    device: Device = "auto",
 ) -> None:
     """How well a saved model finds what its users took later.
 
@@ -60,7 +61,7 @@ def evaluate_model(
     data = reading.checked()
     if source == history == STANDARD_INPUT:
         raise ConfigError("--history: standard input is DATA already; give the path of a file")
-    model, known, weights = load_known(folder, recency)
+    model, known, weights = load_known(folder, recency, device)
     data.check_later(known.schema)
     later = read_part(source, data, known.schema, are_targets=True)
     more = None

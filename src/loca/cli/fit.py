@@ -141,6 +141,7 @@ def fit(
     budget: Budget = None,
     trials: Trials = None,
     checkpoint_every: CheckpointEvery = None,
+    device: options.Device = "auto",
 ) -> None:
     """Fit one model on all the data and save it; the model that was in the folder stays until the new one is whole.
 
@@ -170,7 +171,7 @@ def fit(
     from loca.config.model_factory import describe_model
     from loca.config.settings import Given
     from loca.local.loca import Loca
-    from loca.models.devices import choose_device
+    from loca.models.devices import check_device, choose_device
     from loca.persistence.checkpoint import check_start
     from loca.persistence.fit_context import checkpoint_in
     from loca.persistence.manifest import fingerprint, stored_params
@@ -199,6 +200,7 @@ def fit(
             f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test",
         )
     check_folder(out)
+    check_device(device)
     if checkpoint_every is not None and not checkpoint_every >= 0:
         raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {checkpoint_every:g}")
     named = out if out.name not in ("", "..") else out.resolve()
@@ -224,7 +226,7 @@ def fit(
         "fit.metric": own.metric,
         "validation": validation,
         "recency": str(request.recency),
-        "device in use": choose_device("auto").type,
+        "device in use": choose_device(device).type,
         "candidates": len(candidates),
         **(
             described[0]
@@ -249,6 +251,7 @@ def fit(
             refit=own.refit,
             recency=request.recency,
             metric=own.metric,
+            device=device,
             context=context,
         )
         found.model.save(out)

@@ -286,6 +286,13 @@ MetricName = Annotated[
         metavar="NAME@K",
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where it computes: cpu, cuda, cuda:1, or auto, a GPU where there is one.",
+        metavar="DEVICE",
+    ),
+]
 CLUSTER_HELP = "As tasks of a Ray cluster: auto, host:6379, or local to start Ray here; --out is on shared storage."
 
 

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from loca.cli.fit import FitOptions, Fitting, check_folder
-from loca.cli.options import Data, ModelSettings, Output, Reading, check_request, in_panel
+from loca.cli.options import (
+    Data,
+    Device,
+    ModelSettings,
+    Output,
+    Reading,
+    check_request,
+    in_panel,
+)
 from loca.errors import ConfigError
 
 Folder = Annotated[
@@ -39,6 +47,7 @@ def plan(
     out: Folder = None,
     nodes: Nodes = None,
     gpus: Gpus = 0,
+    device: Device = "auto",
 ) -> None:
     """Say what `loca fit` with the same settings would take at most: memory on GPU and host, and model files.
 
@@ -56,7 +65,9 @@ def plan(
       loca plan ratings.csv --model loca-vae --set anchors=1000 --nodes 4 --gpus 8
     """
     from loca.experiments.memory_estimate import plan_fit
+    from loca.models.devices import check_device
 
+    check_device(device)
     request = check_request("fit", FitOptions, source, reading, settings, **fitting.sections())
     ((name, candidates),) = request.models.items()
     validated = request.split.validation != 0
@@ -66,13 +77,21 @@ def plan(
         )
     free = None if out is None else shutil.disk_usage(check_folder(out)).free
     interactions = request.read()
-    found = plan_fit(candidates, interactions, name=name, validated=validated, free_on_disk=free)
+    found = plan_fit(
+        candidates,
+        interactions,
+        name=name,
+        validated=validated,
+        device=device,
+        free_on_disk=free,
+    )
     text, document = str(found), found.document()
     if nodes is not None:
         from loca.cluster.shards import plan_shards
         from loca.memory import DataSize, readable_bytes
 
-        shards, size = nodes * max(gpus, 1), DataSize.of(interactions.matrix(), validated=validated)
+        shards = nodes * max(gpus, 1)
+        size = DataSize.of(interactions.matrix(), validated=validated, device=device)
         each = plan_shards(candidates[0], size, shards)
         said = {
             "main": "main memory",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from loca.cli.options import Output, Recency, in_panel, naming, quiet_ray
+from loca.cli.options import Device, Output, Recency, in_panel, naming, quiet_ray
 from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def recommend_items(
     output: Output,
     count: Count = 10,
     out: Out = None,
+    device: Device = "auto",
 ) -> None:
     """The best items for users that the model knows, or for anybody's history; printed, or written as a table.
 
@@ -145,6 +146,8 @@ def recommend_items(
         raise ConfigError(f"{in_parts}: is for --all, the lists of all users")
     if in_parts is not None and choice.candidates is not None:
         raise ConfigError(f"{in_parts}: takes no --candidates; say --only or --never")
+    if in_parts is not None and device != "auto":
+        raise ConfigError(f"{in_parts}: takes no --device; each part is computed where it can be")
     if cluster.cluster is not None:
         quiet_ray()
         import loca.cluster.ray_executor  # noqa: F401  # says what to install before a model is loaded
@@ -153,7 +156,7 @@ def recommend_items(
 
         with naming("--out"):
             check_ending(out)
-    model, known, recency = load_known(folder, who.recency)
+    model, known, recency = load_known(folder, who.recency, device)
     users: Any = known
     if who.user or many.users_file:
         users = user_ids(known.users, who.user, many.users_file, many.on_unknown)
@@ -261,14 +264,16 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
 
 
 def load_known(
-    folder: Path, recency: str | None = None
+    folder: Path, recency: str | None = None, device: str = "auto"
 ) -> tuple[Recommender, Interactions, HistoryWeights]:
-    """The model, what it was fitted on, and how histories are weighted."""
+    """The model on a device, what it was fitted on, and how histories are weighted."""
     from loca.config.options import parse_recency
     from loca.registry import load
 
     weights: HistoryWeights = "model" if recency is None else parse_recency(recency)
     model = load(folder)
+    if device != "auto":  # where it is loaded
+        model.to(device)
     if model.train_data_ is None:
         raise DataError(
             f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python"

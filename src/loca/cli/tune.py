@@ -80,6 +80,7 @@ def tune_models(
     model: Models = None,
     out: Out = None,
     study: Study = None,
+    device: options.Device = "auto",
 ) -> None:
     """Find the settings of models that are best on validation, and write them for loca fit and loca compare.
 
@@ -101,6 +102,7 @@ def tune_models(
     from loca.config.model_factory import describe_model
     from loca.config.settings import check_unwritable, flat_settings, toml_text
     from loca.data.splits import leave_last_out
+    from loca.models.devices import check_device
     from loca.persistence.atomic_write import write_whole
     from loca.registry import SpaceName
     from loca.tuning.warm_start import plan_from_settings
@@ -120,6 +122,7 @@ def tune_models(
         options.workers_on(own.cluster),
     )
     # All that could be refused is refused before data are read.
+    check_device(device)
     plan = plan_from_settings(request.models, cast(SpaceName, own.space), request.tables)
     for name, space in plan.spaces.items():
         if space is None:
@@ -175,6 +178,7 @@ def tune_models(
             own.processes,
             start_worker,
             DEFAULT_METRIC if own.metric is None else Metric.of(own.metric),
+            device,
         )
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:

@@ -21,6 +21,7 @@ from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import ShardedModels, add_answers, split_request
 from loca.local.training import Engine, Validate, centre_of
 from loca.models.early_stopping import BestWeights
+from loca.persistence.fit_context import StopFit
 from loca.persistence.manifest import ModelState
 from loca.progress import Bar, bar, say
 from loca.remarks import remark
@@ -83,7 +84,7 @@ class ShardExecutor:
                     shown.advance()
             local = ShardedModels.of(
                 [load_part(job, storage, number, centre) for number in range(len(job))]
-            )
+            ).to(task.data.device)
         except BaseException:
             if not checkpoint.saves:  # nobody can go on from here
                 storage.remove()
@@ -145,7 +146,7 @@ class ShardExecutor:
             RemoteModels(self, task, job),
         )
         best.load_state_dict(progress["best"], [])
-        done = progress["epoch"]
+        done, is_stopped = progress["epoch"], False
         with bar(task.what, schedule.epochs) as shown:
             remote.on_wait = _noting(shown)
             shown.advance(done)
@@ -163,11 +164,16 @@ class ShardExecutor:
                 if validate is not None and epoch > task.shared_epochs and is_due:
                     score = validate(remote)
                     best.update(epoch, score, [])
-                    task.data.context.report(epoch, score)
+                    try:
+                        task.data.context.report(epoch, score)
+                    except StopFit:
+                        is_stopped = True
                 done = epoch
                 # The shards come back to this epoch, whatever they have saved: the driver may be lost from here on.
                 state = {**progress, "epoch": epoch, "best": best.state_dict()}
                 checkpoint.save(_progress_of(task.what), state)
+                if is_stopped:
+                    break
         if ending := best.ending(schedule):
             remark("training", f"{task.what} {ending}")
         if best.epoch:

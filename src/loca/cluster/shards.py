@@ -59,6 +59,7 @@ class Job:
     engine: Engine
     what: str
     shared_epochs: int
+    device: str
     kinds: Mapping[str, type]
     has_centre: bool
     seconds_between: float
@@ -85,6 +86,7 @@ class Job:
             engine,
             task.what,
             task.shared_epochs,
+            task.data.device,
             kinds={
                 **KINDS,
                 type(task.models[0]).__name__: type(task.models[0]),
@@ -132,7 +134,7 @@ class Job:
         )
         return LocalTask(
             list(self.models[self.edges[number] : self.edges[number + 1]]),
-            replace(training, context=context),
+            replace(training, context=context, device=self.device),
             lambda one: read_weights(weights, one, users),
             self.what,
             load_model(storage.fetch_model(_CENTRE), self.kinds) if self.has_centre else None,

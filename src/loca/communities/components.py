@@ -64,8 +64,10 @@ def choose_components(
         One weight ≥ 0 per user; None weights all alike.
     share : float, default 0.85
         Of the gain in log-likelihood; 1 takes the fewest that are as good as the best.
-    evidence, starts, seed, device
+    evidence, starts, seed
         As for `MultinomialMixture`.
+    device : str, default "auto"
+        Where they are fitted.
     rounds : int, default 30
         Rounds of EM for each.
 
@@ -80,8 +82,8 @@ def choose_components(
     rows, weights = with_entries(rows, user_weights)
     check_component_count(min(among), rows.shape[0])
     tried = sorted({1, *(one for one in among if one <= rows.shape[0])})
-    use = MultinomialMixture(components=tried[-1], starts=starts, device=device).memory_bytes(
-        DataSize.of(rows, validated=False)
+    use = MultinomialMixture(components=tried[-1], starts=starts).memory_bytes(
+        DataSize.of(rows, validated=False, device=device)
     )
     plan_memory(f"{tried[-1]} communities of {rows.shape[0]:,} users", use.main, ADVICE)
     sample = Sample.of(rows, weights, tried[-1], seed)

@@ -16,7 +16,7 @@ from loca.communities.embeddings import TruncatedSVD
 from loca.deferred import torch
 from loca.errors import DataError, ModelFileError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import SparseRows, choose_device, device_param, free_bytes, memory_on
+from loca.models.devices import SparseRows, choose_device, free_bytes, memory_on
 from loca.models.params import positive, seed_param, whole
 from loca.models.recommender import (
     BaseEstimator,
@@ -72,8 +72,6 @@ class MultinomialMixture(BaseEstimator):
         on a sample of users where there are many. The best by the likelihood of held-out items are taken.
     seed : int, default 0
         Seed of the starts, the sample and the held-out items.
-    device : str, default "auto"
-        Where it is fitted: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Attributes
     ----------
@@ -104,7 +102,6 @@ class MultinomialMixture(BaseEstimator):
     rounds: int = whole(60)
     starts: int = whole(3)
     seed: int = seed_param()
-    device: str = device_param()
     log_items_: FloatArray | None = learned("items", "communities")
     log_sizes_: FloatArray | None = learned("communities")
     held_out_: FloatArray | None = learned("mixtures")
@@ -113,7 +110,7 @@ class MultinomialMixture(BaseEstimator):
         """Try starts, and go on with the best on all users; a user without weight, or without items, is left out."""
         rows, weights = with_entries(data.histories, data.user_weights)
         check_component_count(self.components, rows.shape[0])
-        use = self.memory_bytes(DataSize.of(rows, validated=False))
+        use = self.memory_bytes(DataSize.of(rows, validated=False, device=data.device))
         device = torch.device(use.device_name)
         what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
         plan_memory(what, use.main, ADVICE)
@@ -181,7 +178,7 @@ class MultinomialMixture(BaseEstimator):
 
         On the CPU where a GPU has too little memory.
         """
-        device, width = choose_device(self.device), self.mixtures * self.components
+        device, width = choose_device(data.device), self.mixtures * self.components
         stored, rows = 4 * (data.items + 1) * width, 16 * data.entries
         users = min(data.users, max(SAMPLE_USERS, 4 * self.components))
         sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(

@@ -222,10 +222,7 @@ def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table
 def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
     before, table = {} if made is None else get_params(made), Table()
     for name, value in get_params(model).items():
-        if name in (
-            "seed",
-            "device",
-        ):  # said elsewhere in a command's settings, or no choice of anybody's
+        if name == "seed":  # said elsewhere in a command's settings
             continue
         if is_model(value):
             inner, kind = before.get(name), Table()

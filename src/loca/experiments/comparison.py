@@ -21,6 +21,7 @@ from loca.experiments.report import Comparison as Comparison
 from loca.experiments.report import Difference as Difference
 from loca.experiments.runs import ComparedModel as ComparedModel
 from loca.experiments.runs import Run, RunStore
+from loca.models.devices import check_device
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import fingerprint
 from loca.progress import say
@@ -65,6 +66,7 @@ def compare(
     keep_in: str | Path | None = None,
     resume: bool = True,
     same_epochs: bool = False,
+    device: str = "auto",
 ) -> Comparison:
     """Select, fit and evaluate several models by one protocol, and compare them user by user.
 
@@ -118,6 +120,8 @@ def compare(
         Of local models, ensembles and dealt controls over one network, fit those that chose fewer epochs than the
         longest of them once more, with its number and their own other choices. Each is a row of its own, and local
         models are compared at equal numbers too, so that none is ahead by longer training alone.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one.
 
     Returns
     -------
@@ -143,7 +147,10 @@ def compare(
     lengths = check_lengths(at)
     if metric is not None:
         lengths = check_lengths([*lengths, chosen_by.k])
-    how = EvaluationProtocol(protocol, refit, recency, lengths, seed, tuned, space, chosen_by)
+    check_device(device)
+    how = EvaluationProtocol(
+        protocol, refit, recency, lengths, seed, tuned, space, chosen_by, device
+    )
     candidates = _named_candidates(models, seed)
     if protocol == "paper":  # without validation to choose communities on
         candidates = {

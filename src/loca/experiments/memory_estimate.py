@@ -174,6 +174,7 @@ def plan_fit(
     *,
     name: str,
     validated: bool = True,
+    device: str = "auto",
     free_on_disk: int | None = None,
 ) -> FitPlan:
     """The plan of choosing among the candidates on validation and fitting the choice; nothing large is allocated.
@@ -184,6 +185,7 @@ def plan_fit(
     interactions : what they would be fitted on
     name : the name of the model in the plan
     validated : whether candidates are judged on validation
+    device : where they would be fitted, as for `fit`
     free_on_disk : the bytes that are free for the model folder, None where no folder was named
 
     Returns
@@ -193,7 +195,7 @@ def plan_fit(
     if not candidates:
         raise ConfigError("nothing to plan: expected at least one candidate")
     matrix = interactions.matrix()
-    size = DataSize.of(matrix, validated=validated)
+    size = DataSize.of(matrix, validated=validated, device=device)
     uses = [candidate.memory_bytes(size) for candidate in candidates]
     fits = dict(max(uses, key=lambda use: (use.main + use.device, use.folder)).leaves("model"))
     names = [use.device_name for use in fits.values() if use.device]

@@ -29,7 +29,6 @@ from loca.tuning.recency_selection import recency_json
 _HOW_COMPUTED = (
     "model",
     "seed",
-    "device",
     "engine",
     "precision",
     "answer_precision",

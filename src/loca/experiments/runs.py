@@ -169,6 +169,7 @@ class Run:
             "space": None if self.space is None else str(self.space),
         }
         own["compare.seed"] = own.pop("seed")
+        del own["device"]  # it changes the rounding alone
         return {
             "format of the cell": _FORMAT,
             "loca": loca.__version__,
@@ -267,6 +268,7 @@ class Run:
             protocol.recency,
             protocol.seed,
             metric=protocol.metric,
+            device=protocol.device,
         )
         tuning = tuner.tune(study)
         arrays: dict[str, Any] = {}
@@ -386,7 +388,8 @@ class RunStore:
             if self.keeps_begun:
                 stem = _stem(file_name_of(run.name))
                 unfinished = self.runs / f"{stem}.{_UNFINISHED}"
-                own = {**run.fingerprint(), "device in use": choose_device("auto").type}
+                in_use = choose_device(run.protocol.device).type
+                own = {**run.fingerprint(), "device in use": in_use}
                 resume = unfinished.is_dir() and checkpoints.holds_work(unfinished)
                 checkpoint = opened.enter_context(
                     checkpoint_in(unfinished, fingerprint=own, resume=resume)

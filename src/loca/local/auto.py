@@ -26,7 +26,7 @@ from loca.local.engines.stacked.trainer import StackedTrainer
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.memory import DataSize, MemoryUse
-from loca.models.devices import device_param, score_on
+from loca.models.devices import score_on
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
@@ -124,8 +124,6 @@ class Auto(Recommender):
         own; None weights all alike.
     chosen : Recommender or None, default None
         A model to fit in place of a search, which needs no validation data; a refit has one.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
     seed : int, default 0
         Seed of everything drawn.
 
@@ -149,7 +147,6 @@ class Auto(Recommender):
     trials: int | None = whole(None, optional=True)
     decay: float | None = 0.9
     chosen: Recommender | None = model_param(optional=True)
-    device: str = device_param()
     seed: int = seed_param()
 
     model_: Recommender | None = learned_part(Recommender, "items", selects="chosen")
@@ -176,6 +173,7 @@ class Auto(Recommender):
                 user_weights=data.user_weights,
                 validation=validation,
                 metric=data.metric,
+                device=data.device,
             )
         elif validation is None:
             raise ConfigError(
@@ -233,7 +231,7 @@ class Auto(Recommender):
     def _fit_linear(self, search: Search) -> dict[str, Recommender]:
         """Climb to the best EASE, Loca over it and NextEASE, each within its share of the budget."""
         parts: dict[str, Recommender | None] = {}
-        start: Recommender = EASE(l2=300.0, denoising=0.5, device=self.device)
+        start: Recommender = EASE(l2=300.0, denoising=0.5)
         ease = Climb(search, "EASE", start, _EASE_AXES, _EASE_SHARE)
         best = parts["EASE"] = ease.run()
         users = int((np.diff(search.data.matrix.indptr) > 0).sum())
@@ -244,9 +242,7 @@ class Auto(Recommender):
             climb = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE, expected)
             parts["Loca of EASE"] = climb.run()
 
-        start = NextEASE(
-            l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device
-        )
+        start = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8)
         following = Climb(search, "NextEASE", start, _NEXT_AXES | {"l2": _L2}, _NEXT_SHARE)
         best = parts["NextEASE"] = following.run()
         if best is not None:
@@ -260,7 +256,7 @@ class Auto(Recommender):
         """Fit ensembles of networks of one size, one for each training target that the budget allows."""
         network = MultVAE(
             dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay or 1.0, epochs=200,
-            patience=16, evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
+            patience=16, evaluate_every=2, seed=derive_seed(self.seed, "auto networks") % 2**31,
         )  # fmt: skip
         if not search.may_take("networks"):
             return {}
@@ -336,12 +332,12 @@ class Auto(Recommender):
             raise ConfigError(
                 "auto: needs held-out items to choose on; expected --validation of at least 1, found 0"
             )
-        network = MultVAE(device=self.device)
+        network = MultVAE()
         kinds: dict[str, Recommender] = {
-            "EASE": EASE(device=self.device),
-            "local EASEs": Ensemble(base=EASE(device=self.device), models=COMMUNITIES),
-            "NextEASE": NextEASE(device=self.device),
-            "NextEASE, next items alone": NextEASE(ordinary=0.0, device=self.device),
+            "EASE": EASE(),
+            "local EASEs": Ensemble(base=EASE(), models=COMMUNITIES),
+            "NextEASE": NextEASE(),
+            "NextEASE, next items alone": NextEASE(ordinary=0.0),
             **{
                 f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS)
                 for name in TARGETS
@@ -390,8 +386,9 @@ def plan_networks(search: Search, network: MultVAE) -> NetworkPlan:
 def plan_by_time(search: Search, network: MultVAE) -> NetworkPlan:
     """Choose the size of the ensembles that fit the seconds left, by timing an epoch."""
     trial = clone(network, target="next")
+    data = search.data
     trainer = StackedTrainer(
-        [trial.begin(search.data.matrix, search.data.user_weights, search.data.moments)]
+        [trial.begin(data.matrix, data.user_weights, data.moments, device=data.device)]
     )
     trainer.run_epoch()  # warms up
     started = time.perf_counter()
@@ -466,7 +463,7 @@ class Search:
 
     def fit(self, model: AnyModel, name: str) -> AnyModel:
         """Fit a copy of the model; what an interrupted run has stored of its learning is gone on with."""
-        context = self.data.context.inside(f"trial {name} {settings_of(model)}")
+        context = self.data.context.of_part(f"trial {name} {settings_of(model)}")
         fresh = clone(model)
         context.fit(
             fresh,
@@ -474,6 +471,7 @@ class Search:
             user_weights=self.data.user_weights,
             validation=self.validation,
             metric=self.data.metric,
+            device=self.data.device,
         )
         fresh.train_data_ = None  # the blend holds the data, once
         return fresh
@@ -591,13 +589,11 @@ class Climb:
 
 
 def settings_of(model: Any) -> str:
-    """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
+    """The settings of a model in one line without seeds, mostly those of its base if it has one."""
     shown = model.get_params(deep=False)
     if "base" in shown:
         shown = {
             "models": model.size,
             **shown["base"].get_params(deep=False),
         }
-    return ", ".join(
-        f"{name} {value}" for name, value in shown.items() if name not in ("seed", "device")
-    )
+    return ", ".join(f"{name} {value}" for name, value in shown.items() if name != "seed")

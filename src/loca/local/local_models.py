@@ -107,10 +107,10 @@ class SeparateModels(LocalModels):
         self.device = getattr(network, "device", None)
 
     def to(self, device: str) -> Self:
-        """Move all models to a device."""
+        """Itself, each model moved."""
         for model in self.models_:
             model.to(device)
-        self.check()
+        self.device = getattr(getattr(self.models_[0], "network_", None), "device", None)
         return self
 
     def __len__(self) -> int:

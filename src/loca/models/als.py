@@ -115,11 +115,9 @@ def plan_alternating(
     return device
 
 
-def factor_memory(
-    data: DataSize, factors: int, device_name: str, *, folder: int, beside: int = 0
-) -> MemoryUse:
+def factor_memory(data: DataSize, factors: int, *, folder: int, beside: int = 0) -> MemoryUse:
     """What alternating takes on its device, or on the CPU where that has too little memory, beside some bytes."""
-    wanted = choose_device(device_name)
+    wanted = choose_device(data.device)
     device, needed = _place(data.users, data.items, data.entries, factors, wanted, beside)
     main, after, advice = folder + data.row_bytes, (folder, folder), "take fewer factors"
     return memory_on(device, needed, folder, main=main, after=after, advice=advice)

@@ -16,7 +16,7 @@ from loca.errors import check_choice
 from loca.memory import plan_memory
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import fill_normal
-from loca.models.devices import SparseRows, device_param
+from loca.models.devices import SparseRows
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.params import not_negative, positive, seed_param, share_below_1, whole
 from loca.models.recommender import UserWeights, supported_users
@@ -181,8 +181,6 @@ class CDAE(NetworkModel[NodeNetwork]):
         Epochs from one validation score to the next.
     seed : int, default 0
         Seed of the initial weights, the order of users and dropout.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -204,7 +202,6 @@ class CDAE(NetworkModel[NodeNetwork]):
     patience: int = whole(20)
     evaluate_every: int = whole(1)
     seed: int = seed_param()
-    device: str = device_param()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,6 @@ from loca.deferred import torch
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores
 from loca.memory import MemoryUse, available_bytes
-from loca.models.params import param
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,9 +33,10 @@ def is_device(name: str) -> bool:
     return re.fullmatch(r"auto|(cpu|cuda)(:\d+)?", str(name)) is not None
 
 
-def device_param() -> Any:
-    """The parameter of a model that names the device it computes on."""
-    return param("auto", _DEVICES, lambda value: isinstance(value, str) and is_device(value))
+def check_device(name: str) -> None:
+    """Refuse a name that is not that of a device, and a GPU where there is none."""
+    if name not in ("auto", "cpu"):  # these are always there: torch need not be loaded
+        choose_device(name)
 
 
 def choose_device(name: str) -> torch.device:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loca.deferred import torch
-from loca.persistence.fit_context import NO_CONTEXT, FitContext
+from loca.persistence.fit_context import NO_CONTEXT, FitContext, StopFit
 from loca.progress import bar
 from loca.remarks import remark
 
@@ -135,8 +135,9 @@ def train_epochs(
     """Train all networks in parallel, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
 
     The first `shared` epochs, in which all learn from the same users alike, are not judged. A score that climbs again
-    is waited for (`BestWeights.is_final`). The networks end with the weights of the best epoch. Without `validate` all
-    epochs are run, and the best epoch is 0. An interrupted training goes on.
+    is waited for (`BestWeights.is_final`). A callback that raises `StopFit` ends the training.
+    The networks end with the weights of the best epoch. Without `validate` all epochs are run, and
+    the best epoch is 0. An interrupted training goes on.
     """
     networks = [network for trainer in trainers for network in trainer.networks]
     best, device, done = BestWeights(), networks[0].device, 0
@@ -162,7 +163,10 @@ def train_epochs(
             if validate is not None and epoch > shared and is_due:
                 score = validate()
                 best.update(epoch, score, networks)
-                context.report(epoch, score)
+                try:
+                    context.report(epoch, score)
+                except StopFit:
+                    break
             if context.checkpoint.due():
                 context.checkpoint.save(what, training_state(epoch, trainers, best))
     best.restore_best(networks)

@@ -15,7 +15,7 @@ from loca.deferred import torch
 from loca.evaluation.evaluate import mean_value
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
-from loca.models.devices import choose_device, device_param, float32_products, free_bytes
+from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
 from loca.models.params import param, positive, share_below_1
 from loca.models.recommender import (
@@ -61,8 +61,6 @@ class EASE(ItemToItemModel):
         fewest of 1/80, 1/40, 1/20 and 1/10 of all weights that lose at most 0.5 % of the dense model's validation
         score, and stays dense where none does; without validation it takes 1/20, a tenth of the bytes. A model
         stays dense, too, where `keep` is half of the items or more, because that is smaller.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -85,7 +83,6 @@ class EASE(ItemToItemModel):
         "a whole number ≥ 1, 'auto' or none",
         lambda value: value in (None, "auto") or (type(value) is int and value >= 1),
     )
-    device: str = device_param()
     weights_: Any = (
         learned_weights()
     )  # (items, items), float32: an array, or a csr_array where few stay
@@ -148,7 +145,7 @@ class EASE(ItemToItemModel):
         """All weights: on a GPU, or where there are fewer users than items, by the smaller system; else the items'."""
         matrix, weights = data.matrix, data.user_weights
         users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
-        wanted = choose_device(self.device)
+        wanted = choose_device(data.device)
         device, needed = plan_solving(users, items, wanted, free_bytes(wanted))
         if device.type == "cuda" or users < items:
             in_main_memory = needed if device.type == "cpu" else 4 * items**2
@@ -168,7 +165,7 @@ class EASE(ItemToItemModel):
 
         Where few weights stay, their places and sizes are found beside all weights.
         """
-        wanted = choose_device(self.device)
+        wanted = choose_device(data.device)
         solving = plan_solving(data.users, data.items, wanted, free_bytes(wanted))
         dense = ease_solver.dense_weights_memory(data, *solving)
         keep = _share_of(data.items, _SHARES[-1]) if self.keep == "auto" else self.keep

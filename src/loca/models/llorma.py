@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 from loca.errors import ModelFileError
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
-from loca.models.devices import choose_device, device_param, float32_products
+from loca.models.devices import choose_device, float32_products
 from loca.models.params import positive, seed_param, whole
 from loca.models.recommender import (
     ItemRows,
@@ -64,8 +64,6 @@ class LLORMA(Recommender):
         How often users' and items' factors are solved in turn, in each model.
     seed : int, default 0
         Seed of the anchors and the initial factors.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -89,7 +87,6 @@ class LLORMA(Recommender):
     item_l2: float = positive(100.0)
     iterations: int = whole(5)
     seed: int = seed_param()
-    device: str = device_param()
     global_: WMF | None = learned_part(WMF, "items", "factors")
     anchor_items_: npt.NDArray[np.int64] = learned("models", dtype=np.int64)
     anchor_users_: als.Floats = learned("models", "factors")
@@ -107,14 +104,14 @@ class LLORMA(Recommender):
         local_bytes = 4 * count * rows.shape[1] * self.factors
         what = f"LLORMA with {count} models"
         device = als.plan_alternating(
-            what, rows, self.factors, choose_device(self.device), local_bytes
+            what, rows, self.factors, choose_device(data.device), local_bytes
         )
         shared = {
             name: value
             for name, value in self.get_params(deep=False).items()
             if name not in ("anchors", "bandwidth")
         }
-        self.global_ = WMF(**shared).fit(rows, user_weights=weights)
+        self.global_ = WMF(**shared).fit(rows, user_weights=weights, device=data.device)
         users = self.global_.embed(rows)
         drawn = np.sort(stream(self.seed, "anchors").choice(rows.nnz, count, replace=False))
         self.anchor_users_ = users[np.searchsorted(rows.indptr, drawn, side="right") - 1]
@@ -150,7 +147,12 @@ class LLORMA(Recommender):
         local = 4 * (count + 1) * data.items * self.factors
         beside = local + 16 * (data.users + data.items) * count
         folder = local + count * (4 * self.factors + 8)
-        return als.factor_memory(data, self.factors, self.device, folder=folder, beside=beside)
+        return als.factor_memory(data, self.factors, folder=folder, beside=beside)
+
+    def _move(self, device: str) -> None:
+        self._local = None
+        if self.global_ is not None:
+            self.global_.to(device)
 
     def score(self, histories: csr_array) -> Scores:
         """Average the local models' scores by the kernel; take the global model's where none covers a pair.
@@ -193,9 +195,9 @@ class LLORMA(Recommender):
         return torch.where(total > 0, means, otherwise).cpu().numpy()
 
     def _local_on_device(self) -> tuple[Tensor, Tensor]:
-        """The items' factors in every local model, and the items' kernel; a loaded model brings them there first."""
+        """The items' factors in every local model and their kernel, moved on the first answer."""
         if self._local is None:
-            device = choose_device("auto")
+            device = choose_device(self.device_)
             # A copy: mapped files may not be written to.
             local = torch.from_numpy(np.array(self.local_factors_)).to(device)
             self._local = local, self._item_kernel(device)

@@ -52,8 +52,6 @@ class MultVAE(AutoencoderModel):
         Epochs from one validation score to the next.
     seed : int, default 0
         Seed of the initial weights, the order of users, dropout, noise and prefixes.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -106,8 +104,6 @@ class MultDAE(AutoencoderModel):
         Epochs from one validation score to the next.
     seed : int, default 0
         Seed of the initial weights, the order of users, dropout and prefixes.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------

@@ -96,7 +96,6 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         patience: int
         evaluate_every: int
         seed: int
-        device: str
 
     network_: AnyNetwork | None = learned_network()
 
@@ -108,12 +107,12 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """The class that trains the network."""
         raise NotImplementedError
 
-    def check_memory(self, matrix: csr_array) -> None:
+    def check_memory(self, matrix: csr_array, device: str) -> None:
         """Refuse, on a CPU, a network whose weights and what lasts beside them in training take more than is free."""
         what = f"{type(self).__name__} for {matrix.shape[1]:,} items"
-        if choose_device(self.device).type == "cpu":
+        if choose_device(device).type == "cpu":
             try:
-                needed = self.memory_bytes(DataSize.of(matrix)).training
+                needed = self.memory_bytes(DataSize.of(matrix, device=device)).training
             except RuntimeError:  # more numbers than can be counted
                 raise DataError(
                     f"{what}: its layers are larger than any memory; take smaller ones"
@@ -126,13 +125,15 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         user_weights: UserWeights | None,
         moments: csr_array | None = None,
         network: AnyNetwork | None = None,
+        device: str = "auto",
     ) -> Any:
         """The trainer of a network, which is held as `network_`: a new one, or one that goes on from its weights.
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
+        A new network lies on the `device`, one that goes on stays where it is.
         """
         self.network_ = (
-            self.build(matrix.shape[1], choose_device(self.device)) if network is None else network
+            self.build(matrix.shape[1], choose_device(device)) if network is None else network
         )
         in_order = moments if self.uses_order else None
         return self.trainer_class()(self, matrix, user_weights, in_order, is_new=network is None)
@@ -148,7 +149,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         four arrays of scores, twenty of its layers' widths, and histories with draws for their dropout. On a GPU main
         memory takes the copy for a checkpoint.
         """
-        device, users = choose_device(self.device), min(self.batch_size, data.users)
+        device, users = choose_device(data.device), min(self.batch_size, data.users)
         lasting, passing = self.extra_bytes(data.users)
         network, width = (
             self.build(data.items, torch.device("meta")),
@@ -169,10 +170,9 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
 
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
-        self.check_memory(data.matrix)
-        trainer = self.begin(
-            data.matrix, data.user_weights, data.moments if self.uses_order else None
-        )
+        self.check_memory(data.matrix, data.device)
+        moments = data.moments if self.uses_order else None
+        trainer = self.begin(data.matrix, data.user_weights, moments, device=data.device)
         what = type(self).__name__
 
         def validate(held_out: HeldOut) -> float:
@@ -196,6 +196,10 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         trainer = more.begin(data.matrix, data.user_weights, moments, network)
         train_epochs([trainer], more, f"{type(self).__name__}: update")
         self.network_ = network
+
+    def _move(self, device: str) -> None:
+        if self.network_ is not None:
+            self.network_.to(choose_device(device))
 
     def warm_started(self, data: TrainingData, epochs: int, done: int) -> Self:
         """An unfitted copy, with new draws, for a network that learned for `done` epochs and goes on for some more."""

@@ -14,7 +14,7 @@ from loca.deferred import torch
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
-from loca.models.devices import choose_device, device_param, float32_products, free_bytes
+from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
 from loca.models.params import not_negative, positive, share, share_below_1, whole
 from loca.models.recommender import (
@@ -66,8 +66,6 @@ class NextEASE(ItemToItemModel):
     denoising : float, default 0.5
         The probability p, below 1, with which each item is expected to be missing: the regularisation of item i grows
         by p / (1 − p) · (what i has on the diagonal of the Gram matrix).
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -92,12 +90,11 @@ class NextEASE(ItemToItemModel):
     prefix_decay: float = share(0.8)
     ordinary: float = not_negative(1.0)
     denoising: float = share_below_1(0.5)
-    device: str = device_param()
     weights_: npt.NDArray[np.float32] = learned("items", "items", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
         """Solve once. A user with one item, or with items of one moment, counts through `ordinary` alone."""
-        items, wanted = data.matrix.shape[1], choose_device(self.device)
+        items, wanted = data.matrix.shape[1], choose_device(data.device)
         device, needed = plan_solving_next(items, data.matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
         plan_memory(f"NextEASE for {items:,} items", in_main_memory, "filter rare items")
@@ -107,7 +104,7 @@ class NextEASE(ItemToItemModel):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
-        wanted = choose_device(self.device)
+        wanted = choose_device(data.device)
         return ease_solver.dense_weights_memory(
             data, *plan_solving_next(data.items, data.entries, wanted, free_bytes(wanted))
         )

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
-from loca.models.devices import SparseRows, device_param
+from loca.models.devices import SparseRows
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.params import not_negative, number, positive, seed_param, share_below_1, whole
 from loca.random_streams import derive_seed
@@ -129,8 +129,6 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
         Epochs from one validation score to the next.
     seed : int, default 0
         Seed of the initial weights, the order of users, dropout and noise.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -157,7 +155,6 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     patience: int = whole(20)
     evaluate_every: int = whole(1)
     seed: int = seed_param()
-    device: str = device_param()
 
     def build(self, item_count: int, device: torch.device) -> RecVaeNetwork:
         return RecVaeNetwork(item_count, self.latent, self.hidden, device)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.data.interactions import (
     Interactions,
+    as_histories,
     as_matrix,
     as_moments,
     check_entries,
@@ -36,6 +37,7 @@ from loca.errors import (
     ArgumentError,
     ConfigError,
     DataError,
+    ModelFileError,
     NotFittedError,
     check_argument_names,
     check_arguments,
@@ -47,10 +49,17 @@ from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.devices import check_device
 from loca.models.params import Strategy, check_params, param
 from loca.persistence import save_model
-from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.learned import Learner, learned_fact, learned_fields, selections
+from loca.persistence.fit_context import NO_CONTEXT, Callback, FitContext
+from loca.persistence.learned import (
+    Learner,
+    learned_fact,
+    learned_fields,
+    move_parts,
+    selections,
+)
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model, parameter_names
 from loca.remarks import Remarks, collect_remarks, joined_remarks, remark, shown_remarks
@@ -62,7 +71,7 @@ SimilarityKind = Literal["symmetric", "directed"]
 UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
-_ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_")
+_ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_", "device_")
 _ARRAYS_OF_SIMILARITIES = 4  # weights in either direction, their product, and what comes back
 _SHORT = 60
 _LINE = 100  # the width that a model is printed in
@@ -78,14 +87,26 @@ class TrainingData:
     )
     user_weights: npt.NDArray[np.float32]  # (users,)
     validation: HeldOut | None = None
-    context: FitContext = NO_CONTEXT  # checkpoint, callback and cache
+    context: FitContext = NO_CONTEXT  # checkpoint, callbacks and cache
     metric: Metric = DEFAULT_METRIC  # what choices on validation are made by
+    device: str = "auto"  # where the fit computes
 
     @classmethod
-    def of(cls, train: Interactions | csr_array, user_weights: UserWeights | None = None) -> Self:
+    def of(
+        cls,
+        train: Interactions | csr_array,
+        user_weights: UserWeights | None = None,
+        device: str = "auto",
+    ) -> Self:
         """Training data without validation; every user weighs 1 where no weights are given."""
         matrix = as_matrix(train)
-        return cls(train, matrix, check_user_weights(user_weights, matrix.shape[0]))
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        return cls(train, matrix, weights, device=device)
+
+    @cached_property
+    def histories(self) -> csr_array:
+        """The histories with their recency, (users, items): what places and answers users."""
+        return as_histories(self.train)
 
     @cached_property
     def moments(self) -> csr_array | None:
@@ -97,17 +118,24 @@ class TrainingData:
         support = np.flatnonzero(self.user_weights)
         return csr_array(self.matrix[support]), self.user_weights[support]
 
+    def inside(self, name: str) -> Self:
+        """The same data for a part of the model, whose progress is saved inside that name."""
+        return replace(self, context=self.context.of_part(name))
+
     def fit_part(self, name: str, model: AnyModel) -> AnyModel:
         """A part of a model, fitted on the same data, or found in the cache of fits."""
         weights = None if (self.user_weights == 1).all() else self.user_weights
-        return self.context.fit_part(
+        part: Any = self.context.fit_part(
             name,
             model,
             self.train,
             user_weights=weights,
             validation=self.validation,
             metric=self.metric,
+            device=self.device,
         )
+        part.train_data_ = None  # stored once, by the whole
+        return cast(AnyModel, part)
 
 
 def is_epoch(value: object) -> bool:
@@ -136,6 +164,7 @@ class BaseEstimator(Learner, Readable):
     report_: str = field(
         default="", init=False
     )  # of the fit that chose it, before a refit or in its file
+    device_: str = field(default="auto", init=False)  # where it was fitted or moved to; in no file
 
     def __post_init__(self) -> None:
         """Refuse parameters outside of what their fields declare."""
@@ -258,9 +287,6 @@ class BaseEstimator(Learner, Readable):
         """Return what is worth knowing of the fitted model, as JSON values by name."""
         return {}
 
-    def check_known(self, known: Interactions) -> None:
-        """Refuse training data that does not fit what was learned, as a folder may hold it."""
-
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate what a fit takes, at most.
 
@@ -298,6 +324,8 @@ class BaseEstimator(Learner, Readable):
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
         metric: Metric | str = DEFAULT_METRIC,
+        device: str = "auto",
+        callbacks: Sequence[Callback] = (),
         context: FitContext = NO_CONTEXT,
     ) -> Self:
         """Learn from the training data; what an earlier fit learned is forgotten.
@@ -313,8 +341,14 @@ class BaseEstimator(Learner, Readable):
             For early stopping and other choices; most models have no use for it.
         metric : Metric or str, default "ndcg@100"
             What these choices are made by.
+        device : str, default "auto"
+            Where it computes: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one.
+            Networks, and other models that answer on a GPU, stay there; `to` moves them.
+        callbacks : sequence of Callback, default ()
+            What looks at the score after each evaluation on validation, and may end a training by
+            `StopFit`.
         context : FitContext, optional
-            Checkpoint, callback and cache of this fit; models that are solved in one piece have no use for it.
+            Checkpoint and cache of this fit; models that are solved in one piece do without.
 
         Returns
         -------
@@ -328,12 +362,16 @@ class BaseEstimator(Learner, Readable):
                 HeldOut,
                 "give a part of a split, such as split.validation",
             )
+        check_device(device)
+        if callbacks:
+            context = replace(context, callbacks=(*context.callbacks, *callbacks))
         with collect_remarks() as collected:
             if not issparse(train):
                 train = as_interactions(train, "train")
-            data = TrainingData.of(train, user_weights)
+            data = TrainingData.of(train, user_weights, device)
             data = replace(data, validation=validation, context=context, metric=Metric.of(metric))
             self._forget()  # what an earlier fit learned makes room
+            self.device_ = device
             self.train_data_ = train if isinstance(train, Interactions) else None
             self._fit(data)
         of_data = train.remarks if isinstance(train, Interactions) else ()
@@ -343,6 +381,43 @@ class BaseEstimator(Learner, Readable):
     def _fit(self, data: TrainingData) -> None:
         """Set what is learned from the training data."""
         raise NotImplementedError
+
+    def to(self, device: str) -> Self:
+        """Move what answers to a device.
+
+        A network, and whatever else computes its answers on a GPU, moves; a model that answers in
+        main memory stays there. An update computes on the same device.
+
+        Parameters
+        ----------
+        device : str
+            `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one.
+
+        Returns
+        -------
+        Self
+            The model itself.
+
+        Raises
+        ------
+        ConfigError
+            Where there is no such device.
+
+        Examples
+        --------
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
+        >>> model = loca.MultVAE(latent=8, epochs=1).fit(data).to("cpu")
+        >>> model.score(data.histories()).shape
+        (60, 30)
+        """
+        check_device(device)
+        self._move(device)
+        self.device_ = device
+        return self
+
+    def _move(self, device: str) -> None:
+        """Move what answers on a device, and the fitted parts."""
+        move_parts(self, device)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model into a folder, whole or not at all.
@@ -500,7 +575,8 @@ class Recommender(BaseEstimator):
             merged = known.merged(entering)
             if self.updates_by_refit and known.is_sorted_by_id():
                 merged = merged.sorted_by_id()
-            updated = vars(self.updated(TrainingData.of(merged), epochs))
+            data = TrainingData.of(merged, device=self.device_)
+            updated = vars(self.updated(data, epochs))
         remarks = joined_remarks(self.remarks_, added.remarks, collected.remarks)
         vars(self).update(updated, train_data_=merged, report_=self.report_, remarks_=remarks)
         return self
@@ -522,7 +598,8 @@ class Recommender(BaseEstimator):
 
         Where nothing else is said all is learned again, as for models in closed form, whose fit takes seconds.
         """
-        fresh = self.selected().fit(data.train, user_weights=data.user_weights)
+        fresh = self.selected()
+        fresh.fit(data.train, user_weights=data.user_weights, device=data.device)
         vars(self).update(vars(fresh) | get_params(self))
 
     def score(self, histories: csr_array) -> Scores:
@@ -747,6 +824,13 @@ class Recommender(BaseEstimator):
     def _check_histories(self, histories: csr_array) -> csr_array:
         """Histories as float32 rows over the model's items; refuse others, and all before the model is fitted."""
         return check_histories(histories, self.count_items())
+
+    def check_known(self, known: Interactions) -> None:
+        """Refuse training data that does not fit what was learned, as a folder may hold it."""
+        if self.count_items() != known.n_items:
+            raise ModelFileError(
+                f"the model scores {self.count_items()} items, {known.n_items} are named"
+            )
 
     def count_items(self) -> int:
         """Count the items that it scores."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import choose_device, device_param
+from loca.models.devices import choose_device
 from loca.models.params import seed_param, whole
 from loca.models.recommender import (
     ItemRows,
@@ -72,8 +72,6 @@ class SGLSVD(Recommender):
         The most rounds; 0 leaves the first clusters.
     seed : int, default 0
         Seed of the first clusters and directions.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -92,7 +90,6 @@ class SGLSVD(Recommender):
     local_rank: int = whole(10, 0)
     rounds: int = whole(20, 0)
     seed: int = seed_param()
-    device: str = device_param()
     shared_: npt.NDArray[np.float32] = learned("items", "global_rank")
     local_: npt.NDArray[np.float32] = learned("items", "clusters", "local_rank")
     overlaps_: npt.NDArray[np.float32] = learned("global_rank", "clusters", "local_rank")
@@ -109,7 +106,7 @@ class SGLSVD(Recommender):
         support, weights = supported_users(data.matrix, data.user_weights)
         rows, weights = csr_array(data.matrix[support]), weights.astype(np.float64)
         rows.sort_indices()
-        items, device = rows.shape[1], choose_device(self.device)
+        items, device = rows.shape[1], choose_device(data.device)
         needed = bytes_to_learn(items, self.clusters, self.global_rank, self.local_rank)
         plan_memory(f"SGLSVD for {items:,} items", needed, "take fewer clusters or smaller ranks")
         rng = stream(self.seed, "sglsvd", "directions")

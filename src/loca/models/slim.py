@@ -16,7 +16,6 @@ from scipy.sparse import csc_array, csr_array
 from loca.deferred import torch
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
-from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
 from loca.models.params import not_negative, number, whole
 from loca.models.recommender import ItemToItemModel, TrainingData, sparse_weight_bytes
@@ -37,6 +36,8 @@ _MOST_ROUNDS = 20
 class SLIM(ItemToItemModel):
     """Score items by a sparse linear item-to-item model: scores = history · W, W ≥ 0 with a zero diagonal.
 
+    The fit takes the CPU on any device, with as many threads as torch has.
+
     Column j of W minimises ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w² over w, where d_u is the weight of user u.
     A column is done when no optimality condition of it is violated by more than `tolerance` times the largest of
     (XᵀDX)_ij, i ≠ j, or after `iterations` sweeps.
@@ -51,8 +52,6 @@ class SLIM(ItemToItemModel):
         How exactly a column is solved, from 1e-6 to below 1.
     iterations : int, default 1000
         The most sweeps over the weights of a column.
-    device : str, default "auto"
-        Accepted as by other models. The fit takes the CPU, with as many threads as torch has.
 
     Examples
     --------
@@ -72,7 +71,6 @@ class SLIM(ItemToItemModel):
         1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1
     )
     iterations: int = whole(1000)
-    device: str = device_param()
     weights_: csr_array = learned_sparse()
 
     def _fit(self, data: TrainingData) -> None:

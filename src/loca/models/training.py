@@ -14,7 +14,7 @@ from torch import Tensor
 from loca.errors import check_choice
 from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.counter_rng import normal_at, uniform_at
-from loca.models.devices import SparseRows, device_param, unit_rows_of
+from loca.models.devices import SparseRows, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.params import (
     not_negative,
@@ -98,7 +98,6 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
     patience: int = whole(20)
     evaluate_every: int = whole(1)
     seed: int = seed_param()
-    device: str = device_param()
 
     def __post_init__(self) -> None:
         super().__post_init__()

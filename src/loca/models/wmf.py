@@ -18,7 +18,7 @@ from torch import Tensor
 
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
-from loca.models.devices import choose_device, device_param, float32_products
+from loca.models.devices import choose_device, float32_products
 from loca.models.params import positive, seed_param, share, whole
 from loca.models.recommender import ItemRows, Recommender, Scores, SimilarityKind, TrainingData
 from loca.models.similarity import cosines
@@ -53,8 +53,6 @@ class WMF(Recommender):
         How often users' and items' factors are solved in turn.
     seed : int, default 0
         Seed of the initial factors.
-    device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
     Examples
     --------
@@ -77,7 +75,6 @@ class WMF(Recommender):
     frequency_scaling: float = share(0.0)
     iterations: int = whole(10)
     seed: int = seed_param()
-    device: str = device_param()
     item_factors_: als.Floats = learned("items", "factors")
     mean_confidence_: float = learned_fact(
         "a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf
@@ -105,7 +102,7 @@ class WMF(Recommender):
         """
         rows, weights = data.weighted_rows()
         rows = als.check_values(rows)
-        device = als.plan_alternating("WMF", rows, self.factors, choose_device(self.device))
+        device = als.plan_alternating("WMF", rows, self.factors, choose_device(data.device))
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
         columns = None
@@ -139,9 +136,10 @@ class WMF(Recommender):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Factors of users and items; those of the items stay."""
-        return als.factor_memory(
-            data, self.factors, self.device, folder=4 * data.items * self.factors
-        )
+        return als.factor_memory(data, self.factors, folder=4 * data.items * self.factors)
+
+    def _move(self, device: str) -> None:
+        self._columns = None
 
     def score(self, histories: csr_array) -> Scores:
         """Multiply the factor of each history by every item's.
@@ -183,9 +181,10 @@ class WMF(Recommender):
         rows = als.check_values(self._check_histories(histories))
         if (
             self._columns is None
-        ):  # a loaded model brings its factors to a device on its first answer
+        ):  # a model that was loaded or moved brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
-            factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))
+            factors = torch.from_numpy(np.array(self.item_factors_))
+            factors = factors.to(choose_device(self.device_))
             self._columns = als.Columns.as_turned(factors, factors.new_ones(len(factors)))
         device = self._columns.factors.device
         ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), device)

@@ -1,4 +1,4 @@
-"""What a fit runs with beside its data: a checkpoint to resume from, a callback, and a cache of fits to share."""
+"""What a fit runs with beside its data: a checkpoint, callbacks, and a cache of fits to share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 from scipy.sparse import csr_array
@@ -43,6 +43,56 @@ _MOST_FITS = 4
 _NEW = "new-"
 
 
+class StopFit(Exception):
+    """Raised by a callback: end this training here, with the best epoch so far.
+
+    Examples
+    --------
+    >>> class StopAtTwo:
+    ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
+    ...         if epoch == 2:
+    ...             raise loca.StopFit
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> model = loca.MultVAE(latent=8, epochs=9)
+    >>> model.fit(rest, validation=held_out, callbacks=[StopAtTwo()]).best_epoch_ <= 2
+    True
+    """
+
+
+class Callback(Protocol):
+    """Watch a fit: anything with this method is a callback.
+
+    Examples
+    --------
+    >>> class Print:
+    ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
+    ...         print(part or "the whole model", epoch)
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> _ = loca.MultVAE(latent=8, epochs=2).fit(rest, validation=held_out, callbacks=[Print()])
+    the whole model 1
+    the whole model 2
+    """
+
+    def on_epoch(self, part: str, epoch: int, score: float) -> None:
+        """Look at what a training has reached.
+
+        Raise `StopFit` to end this training with its best epoch so far; any other exception ends
+        the fit.
+
+        Parameters
+        ----------
+        part : str
+            The part of the model that is trained, such as `"global model"`; empty for the model
+            itself.
+        epoch : int
+            The number of epochs so far.
+        score : float
+            The validation score; what is trained without validation is not reported.
+        """
+
+
 @dataclass(frozen=True, repr=False)
 class FitContext:
     """Hold what a fit runs with beside its data; the default saves nothing, reports to nobody and shares nothing.
@@ -51,13 +101,13 @@ class FitContext:
     ----------
     checkpoint : Checkpoint, default Checkpoint()
         Where the fit saves its progress, and finds that of an interrupted run; `checkpoint_in` makes one.
-    on_validation : callable or None, default None
-        Called with the number of epochs and the validation score after each evaluation; what it raises ends the fit.
-        Inside a part, such as the global model of a `Loca`, the score is None: it is not that of the whole model.
+    callbacks : sequence of Callback, default ()
+        What looks at the score after each evaluation on validation, and may end a training by
+        `StopFit`.
     cache : FitCache or None, default None
         Fits of parts that several models have in common.
-    is_part : bool, default False
-        Whether what is fitted is a part of the model that the callback is about.
+    part : str, default ""
+        The part of the model that is fitted, such as `"global model"`; empty for the model itself.
     order_checked : bool, default False
         Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
     executor : object or None, default None
@@ -67,24 +117,33 @@ class FitContext:
     --------
     >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
     >>> rest, held_out, _ = loca.hold_last(data, 2)
-    >>> epochs = []
-    >>> context = loca.FitContext(on_validation=lambda epoch, score: epochs.append(epoch))
+    >>> class Epochs(list[int]):
+    ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
+    ...         self.append(epoch)
+    >>> epochs = Epochs()
+    >>> context = loca.FitContext(callbacks=[epochs])
     >>> model = loca.MultVAE(latent=8, epochs=3).fit(rest, validation=held_out, context=context)
     >>> epochs
     [1, 2, 3]
     """
 
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    on_validation: Callable[[int, float | None], None] | None = None
+    callbacks: Sequence[Callback] = ()
     cache: FitCache | None = None
-    is_part: bool = False
+    part: str = ""
     order_checked: bool = False
     executor: Any = None
+
+    def __post_init__(self) -> None:
+        for callback in self.callbacks:
+            if not hasattr(callback, "on_epoch"):
+                expected = "objects with on_epoch(part, epoch, score)"
+                raise ConfigError(f"callbacks: expected {expected}, found {callback!r:.60}")
 
     def __repr__(self) -> str:
         return (
             "FitContext(…)"
-            if self.checkpoint.saves or self.on_validation or self.cache
+            if self.checkpoint.saves or self.callbacks or self.cache
             else "FitContext()"
         )
 
@@ -119,18 +178,44 @@ class FitContext:
         """
         return self.checkpoint.load_or_make(name, make)
 
+    def of_part(self, name: str) -> FitContext:
+        """Return the context of a part of the model, whose checkpoint stands inside its name too.
+
+        Parameters
+        ----------
+        name : str
+            The name of the part; inside another part it stands behind that one's, and a slash.
+
+        Returns
+        -------
+        FitContext
+        """
+        part = f"{self.part}/{name}" if self.part else name
+        return replace(self.inside(name), part=part)
+
     def report(self, epoch: int, score: float) -> None:
-        """Report to the callback, where there is one, what was reached.
+        """Report to each callback what was reached.
 
         Parameters
         ----------
         epoch : int
             The number of epochs so far.
         score : float
-            The validation score; of a part the callback gets None.
+            The validation score.
+
+        Raises
+        ------
+        StopFit
+            Where a callback raised it, after all of them were called.
         """
-        if self.on_validation is not None:
-            self.on_validation(epoch, None if self.is_part else score)
+        stop: StopFit | None = None
+        for callback in self.callbacks:
+            try:
+                callback.on_epoch(self.part, epoch, score)
+            except StopFit as request:
+                stop = request
+        if stop is not None:
+            raise stop
 
     def fit(
         self,
@@ -140,8 +225,9 @@ class FitContext:
         user_weights: Weights = None,
         validation: HeldOut | None = None,
         metric: Metric = DEFAULT_METRIC,
+        device: str = "auto",
     ) -> Learner:
-        """Fit a model in this context; a model of a user's own need not know of contexts and metrics.
+        """Fit a model in this context; a user's own model may leave out context, metric and device.
 
         Parameters
         ----------
@@ -155,6 +241,8 @@ class FitContext:
             What early stopping and other choices look at.
         metric : Metric, default ndcg@100
             What they are made by.
+        device : str, default "auto"
+            Where it computes.
 
         Returns
         -------
@@ -163,7 +251,7 @@ class FitContext:
         """
         learner: Any = model
         known = inspect.signature(learner.fit).parameters
-        offered = {"context": self, "metric": metric}
+        offered = {"context": self, "metric": metric, "device": device}
         given = {name: value for name, value in offered.items() if name in known}
         learner.fit(train, user_weights=user_weights, validation=validation, **given)
         return model
@@ -177,6 +265,7 @@ class FitContext:
         user_weights: Weights = None,
         validation: HeldOut | None = None,
         metric: Metric = DEFAULT_METRIC,
+        device: str = "auto",
     ) -> Learner:
         """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
 
@@ -188,7 +277,7 @@ class FitContext:
             The name of the part, for the checkpoint.
         model : Recommender
             An unfitted model with the parameters of the part.
-        train, user_weights, validation, metric
+        train, user_weights, validation, metric, device
             As for `fit`.
 
         Returns
@@ -196,12 +285,17 @@ class FitContext:
         Recommender
             The fitted part.
         """
-        part = replace(self.inside(name), is_part=True)
-        if self.cache is None or user_weights is not None:
-            return part.fit(
-                model, train, user_weights=user_weights, validation=validation, metric=metric
-            )
-        return self.cache.fit(model, train, validation, metric, part)
+        part = self.of_part(name)
+        if self.cache is not None and user_weights is None:
+            return self.cache.fit(model, train, validation, metric, device, part)
+        return part.fit(
+            model,
+            train,
+            user_weights=user_weights,
+            validation=validation,
+            metric=metric,
+            device=device,
+        )
 
 
 @dataclass(frozen=True)
@@ -223,16 +317,20 @@ class FitCache:
         train: Data,
         validation: HeldOut | None,
         metric: Metric,
+        device: str,
         context: FitContext,
     ) -> Learner:
-        """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
+        """Return a fitted model with the parameters of `model`: to the bit what a fit gives.
+
+        A fit is found wherever it was made; between a CPU and a GPU it differs by rounding.
+        """
         import loca
 
         data = train if isinstance(train, Interactions) else csr_array(train)
         parts = [loca.__version__, fingerprint(model), fingerprint(data), fingerprint(validation)]
         parts += [] if metric == DEFAULT_METRIC else [str(metric)]
         if None in parts or metric.function is not None:
-            return context.fit(model, train, validation=validation, metric=metric)
+            return context.fit(model, train, validation=validation, metric=metric, device=device)
         path, found = self.folder / str(fingerprint(parts)), None
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
         with locked(path.with_name(f"{path.name}.lock")):
@@ -240,8 +338,12 @@ class FitCache:
                 found = load_model(path, {**self.kinds, type(model).__name__: type(model)})
                 os.utime(path)
             if not isinstance(found, type(model)):
-                found = context.fit(model, train, validation=validation, metric=metric)
+                found = context.fit(
+                    model, train, validation=validation, metric=metric, device=device
+                )
                 self._save(found, path)
+            elif hasattr(found, "to"):
+                found.to(device)
         if hasattr(found, "train_data_"):
             found.train_data_ = train if isinstance(train, Interactions) else None
         tell_remarks(getattr(found, "remarks_", ()))

@@ -478,6 +478,15 @@ def with_items(learner: AnyPart, n_items: int) -> AnyPart:
     return cast(AnyPart, grown)
 
 
+def move_parts(learner: Any, device: str) -> None:
+    """Move all fitted parts to a device, and the parts of those that do not move by themselves."""
+    for part in parts_of(learner).values():
+        if hasattr(part, "to"):
+            part.to(device)
+        else:
+            move_parts(part, device)
+
+
 def learned_bytes(learner: Any) -> int:
     """Return how many bytes its arrays take, without those of its parts."""
     return sum(array.nbytes for array in state_of(learner).arrays.values())

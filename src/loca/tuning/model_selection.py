@@ -171,6 +171,7 @@ def fit(
     budget: Budget | str | float | None = None,
     metric: Metric | str = DEFAULT_METRIC,
     seed: int = 0,
+    device: str = "auto",
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
     """Select a model on each user's last items, and refit it on everything.
@@ -196,6 +197,8 @@ def fit(
         What everything is chosen by: early stopping, the share of a global model, blends, candidates.
     seed : int, default 0
         Seed of a model that is given by name.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, a GPU where there is one.
     context : FitContext, default FitContext()
         A checkpoint to resume from and the like; see `checkpoint_in`.
 
@@ -245,6 +248,7 @@ def fit(
             known=data,
             refit=refit,
             metric=Metric.of(metric),
+            device=device,
             context=context,
         )
         return replace(selection, remarks=data.remarks)
@@ -253,7 +257,9 @@ def fit(
             "choosing needs held-out items; expected a validation of at least 1, found 0"
         )
     own = start_recency(candidates[0]) if rule == "own" else data.recency
-    return Selection(context.inside("refit").fit(clone(candidates[0]), data.with_recency(own)))
+    model = clone(candidates[0])
+    context.inside("refit").fit(model, data.with_recency(own), device=device)
+    return Selection(model)
 
 
 def as_candidates(given: Any, what: str = "model") -> list[Recommender]:
@@ -276,6 +282,7 @@ def select(
     known: Interactions | None = None,
     refit: bool = False,
     metric: Metric = DEFAULT_METRIC,
+    device: str = "auto",
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
     """Find the candidate with the best score on `validation` after learning from `train`; ties go to the first.
@@ -305,7 +312,7 @@ def select(
         if not is_given:
             data, held_out = train.with_recency(own), validation.with_recency(own)
         return context.inside(f"candidate {place}").fit(
-            clone(candidates[place]), data, validation=held_out, metric=metric
+            clone(candidates[place]), data, validation=held_out, metric=metric, device=device
         )
 
     tried: list[CandidateResult] = []
@@ -360,7 +367,8 @@ def select(
             kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
             best = read_value(best["selected"], best["arrays"], kinds)
         say("refitting on train and validation")
-        model = context.inside("refit").fit(cast(Recommender, best), known_weighed)
+        model = cast(Recommender, best)
+        context.inside("refit").fit(model, known_weighed, device=device)
         model.report_ = tried[chosen].report
         return Selection(model, tuple(tried), refitted=True)
     if isinstance(best, dict):
@@ -379,6 +387,7 @@ def choose_on_validation(
     *,
     recency: RecencyRule = "given",
     metric: Metric | str = DEFAULT_METRIC,
+    device: str = "auto",
     context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """Fit candidates on the train part of a split and choose the best on its validation part.
@@ -396,6 +405,8 @@ def choose_on_validation(
         `"auto"` as each candidate chooses on validation.
     metric : Metric or str, default "ndcg@100"
         What it is made by.
+    device : str, default "auto"
+        Where it computes, as for `fit`.
     context : FitContext, default FitContext()
         A checkpoint to resume from and the like; see `checkpoint_in`.
 
@@ -422,6 +433,7 @@ def choose_on_validation(
         *data,
         recency=recency,
         metric=Metric.of(metric),
+        device=device,
         context=context,
     )
     return found.model, found.tried
@@ -444,6 +456,7 @@ class EvaluationProtocol:
     `clean` selects on validation, refits on train + validation (unless `refit` is off) and scores the test part once.
     `paper` does as the paper's program: everything before the test items is trained on, every choice is made on test,
     and a repeated test item counts every time. What comes out of it is not a result.
+    The `device` is where all of it computes; it is no part of a fingerprint.
     """
 
     protocol: ProtocolName = "clean"
@@ -454,6 +467,7 @@ class EvaluationProtocol:
     budget: Budget | None = None
     space: SpaceName = "wide"
     metric: Metric = DEFAULT_METRIC
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         check_choice("protocol", self.protocol, get_args(ProtocolName))
@@ -531,6 +545,7 @@ def run_protocol(
         known=known,
         refit=refit,
         metric=protocol.metric,
+        device=protocol.device,
         context=context,
     )
     chosen = best_index(found.tried)
@@ -558,7 +573,8 @@ def run_as_chosen(
     started, is_paper = time.perf_counter(), protocol.protocol == "paper"
     split = counted_as_paper(split) if is_paper else split
     known = split.train_and_validation if protocol.refit or is_paper else split.train
-    fitted = context.inside("refit").fit(clone(model), chosen.weigh(known))
+    fitted = clone(model)
+    context.inside("refit").fit(fitted, chosen.weigh(known), device=protocol.device)
     test = as_known(fitted, replace(split.test, histories=chosen.weigh(split.test.histories)))
     evaluation = protocol.evaluate(fitted, test)
     seconds = time.perf_counter() - started

@@ -78,6 +78,7 @@ class Tuner:
     processes: int = 1
     start_worker: Callable[..., Any] | None = None
     metric: Metric = DEFAULT_METRIC
+    device: str = "auto"
 
     @property
     def is_spread(self) -> bool:
@@ -204,7 +205,7 @@ class Tuner:
         """
         started = time.monotonic()
         watcher = _Watcher(trial, started + seconds)
-        context = FitContext(on_validation=watcher, cache=cache)
+        context = FitContext(callbacks=(watcher,), cache=cache)
         state, score, reason = TrialState.FAIL, math.nan, ""
         try:
             model = self._model_of(trial)
@@ -215,6 +216,7 @@ class Tuner:
                     self.validation,
                     recency=self.recency,
                     metric=self.metric,
+                    device=self.device,
                     context=context,
                 )
             score, late = found.tried[0].score, time.monotonic() - watcher.ends
@@ -364,22 +366,24 @@ class _OutOfTime(Exception):
 
 
 class _Watcher:
-    """The callback of a fit: reports its scores to the study, and ends it where it has no chance or no time left.
+    """A callback that reports scores to the study, and ends a fit without a chance or time left.
 
-    Should the steps begin anew, the model learns in phases of its own, and is not compared with others any more.
+    The scores of parts are not those of the model: they only cost time. Should the steps begin
+    anew, the model learns in phases of its own, and is not compared with others any more.
     """
 
     def __init__(self, trial: Trial, ends: float) -> None:
         self.trial, self.ends = trial, ends
         self.step, self.best, self.phases = 0, -math.inf, 1
 
-    def __call__(self, step: int, score: float | None) -> None:
-        if score is not None:
-            if step <= self.step:
+    def on_epoch(self, part: str, epoch: int, score: float) -> None:
+        """Look at what a training has reached."""
+        if part == "":
+            if epoch <= self.step:
                 self.phases, self.best = self.phases + 1, -math.inf
-            self.step, self.best = step, max(self.best, score)
+            self.step, self.best = epoch, max(self.best, score)
             if self.phases == 1:
-                self.trial.report(score, step)
+                self.trial.report(score, epoch)
                 if self.trial.should_prune():
                     raise optuna.TrialPruned
         if time.monotonic() >= self.ends:
