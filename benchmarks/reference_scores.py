@@ -29,7 +29,6 @@ ATOL_OF_LARGEST = 1e-6
 def configurations() -> dict[str, Callable[[], object]]:
     """Return what makes each model; nothing is left to a default that may change."""
     import loca
-    from loca.communities.geometry import Quantile
 
     vae = {
         "latent": 16,
@@ -44,17 +43,17 @@ def configurations() -> dict[str, Callable[[], object]]:
         "patience": 3,
     }
     dae = {name: vae[name] for name in vae if name not in ("noise", "kl_weight", "anneal_steps")}
-    svd = loca.TruncatedSVD(dimensions=8)
-    kernels = {
-        "communities": "kernel",
-        "anchors": 4,
-        "train_bandwidth": Quantile(0.6),
-        "answer_bandwidth": Quantile(0.2),
-        "embedding": svd,
+    communities = {
+        "kernels": loca.Kernels(
+            n=4,
+            train_bandwidth=loca.Quantile(0.6),
+            answer_bandwidth=loca.Quantile(0.2),
+            embedding=loca.TruncatedSVD(dimensions=8),
+        ),
+        "mixtures": loca.Mixtures(n=6, mixtures=3),
+        "random groups": loca.RandomGroups(n=6, divisions=3),
     }
-    mixtures = {"communities": "mixture", "anchors": 6, "mixtures": 3}
-    random = {"communities": "random", "anchors": 6, "mixtures": 3}
-    chosen = {"communities": "auto", "anchors": 6, "mixtures": 3}
+    kernels = communities["kernels"]
     made: dict[str, Callable[[], object]] = {
         "popularity": loca.Popularity,
         "ease": lambda: loca.EASE(l2=20.0, denoising=0.3),
@@ -76,21 +75,26 @@ def configurations() -> dict[str, Callable[[], object]]:
             parts=[loca.EASE(l2=20.0), loca.MultVAE(**vae), loca.Popularity()]
         ),
     }
-    for kind, how in {
-        "kernels": kernels,
-        "mixtures": mixtures,
-        "random groups": random,
-        "the best": chosen,
-    }.items():
-        made[f"ease, {kind}"] = lambda how=how: loca.Loca(base=loca.EASE(l2=20.0), **how)
-        made[f"mult-vae, {kind}"] = lambda how=how: loca.Loca(base=loca.MultVAE(**vae), **how)
-    made["next-ease, kernels"] = lambda: loca.Loca(base=loca.NextEASE(l2=20.0), **kernels)
-    made["wmf, kernels"] = lambda: loca.Loca(base=loca.WMF(factors=8), **kernels)
+    for kind, finder in communities.items():
+        made[f"ease, {kind}"] = lambda finder=finder: loca.Loca(
+            base=loca.EASE(l2=20.0), communities=finder
+        )
+        made[f"mult-vae, {kind}"] = lambda finder=finder: loca.Loca(
+            base=loca.MultVAE(**vae), communities=finder
+        )
+    made["ease, the best"] = lambda: loca.Loca(
+        base=loca.EASE(l2=20.0), communities=loca.BestOf(n=6)
+    )
+    made["mult-vae, the best"] = lambda: loca.Loca(
+        base=loca.MultVAE(**vae), communities=loca.BestOf(n=6)
+    )
+    made["next-ease, kernels"] = lambda: loca.Loca(base=loca.NextEASE(l2=20.0), communities=kernels)
+    made["wmf, kernels"] = lambda: loca.Loca(base=loca.WMF(factors=8), communities=kernels)
     made["mult-vae one by one, kernels"] = lambda: loca.Loca(
-        base=loca.MultVAE(**vae), engine="one_by_one", **kernels
+        base=loca.MultVAE(**vae), engine=loca.Loop(), communities=kernels
     )
     made["ease, kernels, share .3"] = lambda: loca.Loca(
-        base=loca.EASE(l2=20.0), alpha=0.3, **kernels
+        base=loca.EASE(l2=20.0), combiner=loca.FixedShare(0.3), communities=kernels
     )
     return made
 

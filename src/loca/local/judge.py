@@ -54,7 +54,9 @@ class Judge:
             histories = csr_array(self.validation.history_matrix[users[rows]])
             return score_on(self.global_model, histories)
 
-        return value_of_each(score, self.validation, users, self.metric)
+        return value_of_each(
+            score, self.validation, users, self.metric, block_bytes=ranking_bytes(None)
+        )
 
 
 @dataclass(frozen=True, eq=False)

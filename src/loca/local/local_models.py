@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -48,8 +48,8 @@ class LocalModels(Learner, ABC):
         "a whole number ≥ 1", is_epoch, selects="base__epochs", optional=True
     )
 
-    device: torch.device | None = None  # type: ignore[misc]
-    saved_in_: Path | None = None  # type: ignore[misc]
+    device: torch.device | None = field(default=None, init=False)
+    saved_in_: Path | None = field(default=None, init=False)
 
     @abstractmethod
     def __len__(self) -> int: ...
