@@ -9,6 +9,7 @@ from typing import Any
 _HOMES = {
     "loca.communities.best_of": "BestOf",
     "loca.communities.embeddings": "GivenEmbeddings TruncatedSVD",
+    "loca.communities.finder": "Communities CommunityFinder",
     "loca.communities.geometry": "Quantile",
     "loca.communities.kernel": "Kernels",
     "loca.communities.mixture": "Mixtures",
@@ -32,8 +33,9 @@ _HOMES = {
     "loca.experiments.comparison": "Comparison compare",
     "loca.local.auto": "Auto",
     "loca.local.blend": "Blend",
-    "loca.local.combiner": "FixedShare GlobalShare LocalOnly",
+    "loca.local.combiner": "Combiner FixedShare GlobalShare LocalOnly",
     "loca.local.engines.differences": "Differences",
+    "loca.local.engines.engine": "Engine ManyFits",
     "loca.local.engines.loop": "Loop",
     "loca.local.engines.stacked.engine": "Stacked",
     "loca.local.ensemble": "Ensemble",

@@ -3,7 +3,6 @@
 from loca.communities.embeddings import GivenEmbeddings as GivenEmbeddings
 from loca.communities.embeddings import TruncatedSVD as TruncatedSVD
 from loca.communities.geometry import Quantile as Quantile
-from loca.communities.mixture import MultinomialMixture as MultinomialMixture
 from loca.data.interactions import Interactions as Interactions
 from loca.data.item_metadata import read_titles as read_titles
 from loca.data.readers import read_interactions as read_interactions
@@ -78,3 +77,18 @@ from . import datasets as datasets
 
 __version__: str
 __all__: list[str]
+from loca.communities.best_of import BestOf as BestOf
+from loca.communities.finder import Communities as Communities
+from loca.communities.finder import CommunityFinder as CommunityFinder
+from loca.communities.kernel import Kernels as Kernels
+from loca.communities.mixture import Mixtures as Mixtures
+from loca.communities.random_groups import RandomGroups as RandomGroups
+from loca.local.combiner import Combiner as Combiner
+from loca.local.combiner import FixedShare as FixedShare
+from loca.local.combiner import GlobalShare as GlobalShare
+from loca.local.combiner import LocalOnly as LocalOnly
+from loca.local.engines.differences import Differences as Differences
+from loca.local.engines.engine import Engine as Engine
+from loca.local.engines.engine import ManyFits as ManyFits
+from loca.local.engines.loop import Loop as Loop
+from loca.local.engines.stacked.engine import Stacked as Stacked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -126,32 +126,24 @@ _RANKS = {
     "global_rank": log_range(10, 600),
     "local_rank": log_range(1, 50),
 }
-_ANCHORS = log_range(10, 160)
-# Up to above the largest distance: wide training neighbourhoods were the better ones on small data.
+# Of the communities that a model has, those of its kind are tried: a finder by likelihood has no
+# bandwidths. Up to above the largest distance: wide training neighbourhoods were the better ones on
+# small data.
 _TRAIN_BANDWIDTH = Quantiles(Range(0.3, 1.0), Range(0.8, 1.6))
+_N_COMMUNITIES = log_range(10, 160)
 _COMMUNITIES: Mapping[str, Domain] = {
-    "anchors": _ANCHORS,
-    "anchor_selection": Among(("coverage", "random", "kmeans", "farthest")),
-    "train_bandwidth": _TRAIN_BANDWIDTH,
+    "communities.n": _N_COMMUNITIES,
+    "communities.anchors": Among(("coverage", "random", "kmeans", "farthest")),
+    "communities.train_bandwidth": _TRAIN_BANDWIDTH,
     # A factor here would only say otherwise what the level says.
-    "answer_bandwidth": Quantiles(Range(0.02, 0.95)),
-    "kernel": Among(("epanechnikov", "paper", "uniform", "triangular")),
+    "communities.answer_bandwidth": Quantiles(Range(0.02, 0.95)),
+    "communities.kernel": Among(("epanechnikov", "paper", "uniform", "triangular")),
+    "communities.mixtures": Among((1, 2, 4)),
+    "communities.divisions": Among((1, 2, 4)),
+    # None is the finder's own, which depends on the base.
+    "communities.membership_weight": Among((None, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)),
 }
-# No focus is the model's own, which depends on its base.
-_MIXTURES: Mapping[str, Domain] = {
-    "mixtures": Among((1, 2, 4)),
-    "focus": Among((None, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)),
-}
-# What only communities by kernels have, and only those by mixtures.
-KERNEL_PARAMS = tuple(name for name in _COMMUNITIES if name != "anchors")
-MIXTURE_PARAMS = tuple(_MIXTURES)
-_EITHER: Mapping[str, Domain] = {
-    "communities": Among(("auto", "mixture", "kernel", "random")),
-    **_MIXTURES,
-}
-# Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
-_ALPHA = Among(("validation", 0.1, 0.3, 0.5))
-_ONE_KERNEL = {"answer_bandwidth": "train_bandwidth"}
+_ONE_KERNEL = {"communities.answer_bandwidth": "communities.train_bandwidth"}
 
 # The values that the paper tried, as its section "Implementation Details" gives them.
 _RATES, _DROPOUTS, _RIDGES = (
@@ -167,22 +159,29 @@ _DECAYED = {
 }
 _SCHEDULE = {"latent": 200, "batch_size": 512, "patience": 50}
 _PAPER_FACTORS = {"user_l2": _RIDGES, "item_l2": _RIDGES, "confidence": Among((2.0, 5.0, 10.0))}
-_BANDWIDTHS, _HUNDRED = Among((0.8, 1.0, 2.0, 4.0, 5.0)), {"anchors": 100}
-_PAPER_WIDTHS: Mapping[str, Domain] = {
-    "train_bandwidth": Range(0.8, 2.0),
-    "answer_bandwidth": Range(0.2, 0.8),
-}
-_LOCA = Space(_PAPER_WIDTHS, fixed={"communities": "kernel"})
+_BANDWIDTHS = Among((0.8, 1.0, 2.0, 4.0, 5.0))
+_LOCA = Space(
+    {
+        "communities.train_bandwidth": Range(0.8, 2.0),
+        "communities.answer_bandwidth": Range(0.2, 0.8),
+    }
+)
 # MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
 _PAPER_VAE = Space(
     {**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0}
 )
-_PAPER_LLORMA = Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED)
+_PAPER_LLORMA = Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed={"anchors": 100})
 _CLUSTERS = Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))})
 # One kernel to train and to answer with.
-_ONE_WIDE = Space({"anchors": _ANCHORS, "train_bandwidth": _TRAIN_BANDWIDTH}, same=_ONE_KERNEL)
-_ONE_PAPER = Space({"train_bandwidth": _BANDWIDTHS}, fixed=_HUNDRED, same=_ONE_KERNEL)
-_AS_GIVEN = None, None  # no spaces
+_ONE_WIDE = Space(
+    {"communities.n": _N_COMMUNITIES, "communities.train_bandwidth": _TRAIN_BANDWIDTH},
+    same=_ONE_KERNEL,
+)
+_ONE_PAPER = Space(
+    {"communities.train_bandwidth": _BANDWIDTHS},
+    fixed={"communities.n": 100},
+    same=_ONE_KERNEL,
+)
 _PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_SCHEDULE)
 
 
@@ -193,97 +192,65 @@ def _next_vae() -> loca.MultVAE:
     )
 
 
-def _paper_vae() -> loca.MultVAE:
-    """The network of the paper's authors' program: little noise, no KL term, stopped by their patience of 50."""
-    return loca.MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=300, patience=50)
+def _over(name: str, *, in_paper: bool = False, mixed: bool = False) -> list[ModelRecord]:
+    """Return the records of the local model over a base, and of its controls.
 
-
-def _loca_paper_vae() -> loca.Loca:
-    """LOCA_VAE with the authors' own settings: narrow communities, and no global share for who is covered."""
-    local = loca.Loca(base=_paper_vae(), anchors=300, train_bandwidth=0.8, answer_bandwidth=0.4)
-    return loca.clone(local, alpha="paper", stopping="community")
-
-
-def _loca_paper_ease() -> loca.Loca:
-    """LOCA_EASE with the authors' own settings; the distances are those of MultVAE's embeddings."""
-    local = loca.Loca(
-        base=loca.EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5
-    )
-    return loca.clone(local, embedding=_paper_vae(), alpha="paper")
-
-
-def _ensemble_paper_vae() -> loca.Ensemble:
-    """The control of LOCA_VAE with the authors' own settings."""
-    return loca.Ensemble(base=_paper_vae(), models=300)
-
-
-def _ensemble_paper_ease() -> loca.Ensemble:
-    """The control of LOCA_EASE with the authors' own settings."""
-    return loca.Ensemble(base=loca.EASE(l2=100.0), models=300)
-
-
-def _llorma_vae() -> loca.Loca:
-    """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
-    width = loca.Quantile(0.9, times=1.3)
-    return loca.Loca(
-        base=loca.MultVAE(),
-        anchor_selection="random",
-        train_bandwidth=width,
-        answer_bandwidth=width,
-    )
-
-
-def _over(
-    name: str,
-    *,
-    svd: bool = False,
-    by_epoch: bool = False,
-    paper: bool = False,
-    mixed: bool = False,
-) -> list[ModelRecord]:
-    """The records of the local model over a base, and of its controls.
-
-    `svd` embeds users by a truncated SVD and not by the base, `by_epoch` says that the base stops early, `paper` that
-    the paper has the local model and the ensemble. With `mixed` the local model chooses its communities on validation,
-    and there are two more: with communities of mixtures, and with the same dealt to other users.
+    `in_paper` says that the paper has the local model and the ensemble. With `mixed` there are two
+    more: communities by likelihood alone, and the same with the memberships of other users.
     """
     base, suffix = _SINGLES[name].make, name.removeprefix("mult-")
-    alpha: Mapping[str, Domain] = {"alpha": _ALPHA} if by_epoch else {}
-    wide, sizes = (
-        Space({**_COMMUNITIES, **(_EITHER if mixed else {}), **alpha}),
-        {"models": log_range(5, 160)},
-    )
-
-    def make() -> loca.Loca:
-        embedding = loca.TruncatedSVD() if svd else None
-        return loca.Loca(
-            base=base(), embedding=embedding, communities="auto" if mixed else "kernel"
-        )
-
-    local = ModelRecord(f"loca-{suffix}", make, wide)
-    control = ModelRecord(f"ensemble-{suffix}", lambda: loca.Ensemble(base=base()), Space(sizes))
-    if paper:
-        local, control = (
-            replace(local, paper=_LOCA, group="local"),
-            replace(control, paper=Space(), group="control"),
-        )
-    labelled = {f"LOCA_{suffix.upper()}": local, f"Ensemble_{suffix.upper()}": control}
+    label = suffix.upper()
+    records = [
+        ModelRecord(
+            f"loca-{suffix}",
+            lambda: loca.Loca(base=base()),
+            wide=Space(_COMMUNITIES),
+            paper=_LOCA if in_paper else None,
+            base=name,
+            group="local" if in_paper else None,
+            label=f"LOCA_{label}",
+        ),
+        ModelRecord(
+            f"ensemble-{suffix}",
+            lambda: loca.Ensemble(base=base()),
+            wide=Space({"models": log_range(5, 160)}),
+            paper=Space() if in_paper else None,
+            base=name,
+            group="control" if in_paper else None,
+            label=f"Ensemble_{label}",
+        ),
+    ]
     if mixed:
-        own = Space({"anchors": _ANCHORS, **_MIXTURES, **alpha})
-        mixture = ModelRecord(
-            f"mixture-{suffix}", lambda: loca.Loca(base=base(), communities="mixture"), own
-        )
-        # It has the settings of the local model beside it, like an ensemble.
-        dealt = ModelRecord(
-            f"dealt-{suffix}", lambda: loca.Loca(base=base(), communities="dealt"), Space()
-        )
-        if paper:
-            mixture, dealt = replace(mixture, group="mixture"), replace(dealt, group="mixture")
-        labelled |= {
-            f"LOCA_{suffix.upper()}, mixture": mixture,
-            f"LOCA_{suffix.upper()}, dealt": dealt,
-        }
-    return [replace(one, base=name, label=label) for label, one in labelled.items()]
+        records += [
+            ModelRecord(
+                f"mixture-{suffix}",
+                lambda: loca.Loca(base=base(), communities=loca.Mixtures()),
+                wide=Space(_COMMUNITIES),
+                base=name,
+                group="mixture" if in_paper else None,
+                label=f"LOCA_{label}, mixture",
+            ),
+            # It has the settings of the local model beside it, like an ensemble.
+            ModelRecord(
+                f"dealt-{suffix}",
+                lambda: loca.Loca(base=base(), communities=_permuted_mixtures()),
+                wide=Space(),
+                base=name,
+                group="mixture" if in_paper else None,
+                label=f"LOCA_{label}, dealt",
+            ),
+        ]
+    return records
+
+
+def _permuted_mixtures() -> loca.CommunityFinder:
+    """Return mixtures whose memberships are given to other users."""
+    return cast(loca.CommunityFinder, _class("paper.permuted.Permuted")(finder=loca.Mixtures()))
+
+
+def _preset(name: str) -> Callable[[], Recommender]:
+    """Return what makes a preset of the paper; its module is loaded only then."""
+    return lambda: cast(Recommender, getattr(import_module("loca.paper.presets"), name)())
 
 
 _BASICS = (
@@ -330,36 +297,40 @@ _SINGLES: Mapping[str, ModelRecord] = {
 }
 _RECORDS = (
     *_SINGLES.values(),
-    *_over("mult-vae", by_epoch=True, paper=True, mixed=True),
-    *_over("ease", svd=True, paper=True, mixed=True),
-    *_over("mult-dae", by_epoch=True, paper=True),
+    *_over("mult-vae", in_paper=True, mixed=True),
+    *_over("ease", in_paper=True, mixed=True),
+    *_over("mult-dae", in_paper=True),
     *_over("wmf"),
-    *_over("slim", svd=True),
-    *_over("rec-vae", by_epoch=True),
-    *_over("next-ease", svd=True),
-    *_over("next-vae", by_epoch=True, mixed=True),
+    *_over("slim"),
+    *_over("rec-vae"),
+    *_over("next-ease"),
+    *_over("next-vae", mixed=True),
     ModelRecord(
-        "llorma-vae", _llorma_vae, _ONE_WIDE, _ONE_PAPER, "mult-vae", "control", "LLORMA_VAE"
+        "llorma-vae",
+        _preset("llorma_vae"),
+        wide=_ONE_WIDE,
+        paper=_ONE_PAPER,
+        base="mult-vae",
+        group="control",
+        label="LLORMA_VAE",
     ),
     # The models of the paper's authors with their own settings, which are compared as they are.
     ModelRecord(
-        "loca-paper-vae",
-        _loca_paper_vae,
-        *_AS_GIVEN,
-        "mult-vae",
-        "authors",
-        "LOCA_VAE, authors' settings",
+        "paper-loca-vae",
+        _preset("loca_vae"),
+        base="mult-vae",
+        group="authors",
+        label="LOCA_VAE, authors' settings",
     ),
     ModelRecord(
-        "loca-paper-ease",
-        _loca_paper_ease,
-        *_AS_GIVEN,
-        "ease",
-        "authors",
-        "LOCA_EASE, authors' settings",
+        "paper-loca-ease",
+        _preset("loca_ease"),
+        base="ease",
+        group="authors",
+        label="LOCA_EASE, authors' settings",
     ),
-    ModelRecord("ensemble-paper-vae", _ensemble_paper_vae, base="mult-vae", label="Ensemble"),
-    ModelRecord("ensemble-paper-ease", _ensemble_paper_ease, base="ease", label="Ensemble"),
+    ModelRecord("paper-ensemble-vae", _preset("ensemble_vae"), base="mult-vae", label="Ensemble"),
+    ModelRecord("paper-ensemble-ease", _preset("ensemble_ease"), base="ease", label="Ensemble"),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
 RECORDS: Mapping[str, ModelRecord] = {one.name: one for one in _RECORDS}
@@ -435,9 +406,7 @@ def space_of(name: str, kind: SpaceName) -> Space:
     )
 
 
-def load(
-    folder: str | Path, *, classes: Sequence[type] = (), verify: bool = False
-) -> Recommender:
+def load(folder: str | Path, *, classes: Sequence[type] = (), verify: bool = False) -> Recommender:
     """Load the fitted model that was saved in a folder; refuse anything that cannot be trusted.
 
     Large arrays are mapped into memory and read as they are needed.

@@ -13,11 +13,11 @@ from loca.communities.components import choose_components
 from loca.communities.finder import (
     Communities,
     CommunityFinder,
-    Judge,
     count_users,
+    evenly_spaced_rows,
 )
 from loca.communities.kernel import Kernels
-from loca.communities.mixture import Mixtures, evenly_spaced_rows
+from loca.communities.mixture import Mixtures
 from loca.communities.random_groups import RandomGroups
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
@@ -101,7 +101,7 @@ class BestOf(CommunityFinder):
         sized = _mixtures_of_likely_sizes(n, model.seed, data)
         return [_best_by_small_model([*sized, kernels], model, data)]
 
-    def best(self, forms: Sequence[Any], judge: Judge | None, combiner: Any) -> Any:
+    def best(self, forms: Sequence[Any], judge: Any, combiner: Any) -> Any:
         """Return the form with the best value on validation."""
         if judge is None:
             return forms[0]

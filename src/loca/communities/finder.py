@@ -9,13 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from loca.data.splits import HeldOut
-from loca.evaluation.metrics import Values
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import Strategy, whole
 from loca.models.recommender import Recommender, TrainingData
@@ -28,40 +26,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     Form = TypeVar("Form")
-
-
-class Panel(Protocol):
-    """Validation users who are answered with given weights (`loca.local.judge`)."""
-
-    def scores(self, models: Any, combiners: Sequence[Any]) -> list[float]:
-        """Return the mean value of the answers, for each combiner."""
-        ...
-
-    def values(self, models: Any, combiner: Any) -> Values:
-        """Return the value of each user's answer."""
-        ...
-
-
-class Judge(Protocol):
-    """What every choice on validation asks (`loca.local.judge`)."""
-
-    validation: HeldOut
-
-    def panel(self, answer_weights: csr_array, users: IntArray | None = None) -> Panel:
-        """Return the validation users, or some of them, with the weights of their communities."""
-        ...
-
-
-class Combiner(Protocol):
-    """How much of an answer is the global model's (`loca.local.combiner`)."""
-
-    def candidates(self, *, coarse: bool = False) -> Sequence[Any]:
-        """Return the combiners among which validation is to choose."""
-        ...
-
-    def while_learning(self) -> Any:
-        """Return the combiner by which models are judged before one is chosen."""
-        ...
 
 
 class Communities(Persistent, ABC):
@@ -120,9 +84,13 @@ class Communities(Persistent, ABC):
         """Return the communities by which models are judged while they learn."""
         return self
 
-    def calibrated(self, models: Any, judge: Judge, combiner: Combiner) -> Communities:
-        """Return the communities with what can only be chosen once their models are trained."""
-        return self
+    def alternatives(self) -> Sequence[Communities]:
+        """Return those among which validation chooses once their models are trained.
+
+        They locate histories alike, and answer from sharp to flat: by the nearest communities, or by
+        many.
+        """
+        return [self]
 
     def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
         """Return dense memberships from sharp to soft, among which a map takes what spreads users."""
@@ -178,7 +146,7 @@ class CommunityFinder(Strategy, ABC):
         """Return the finders among which validation is to choose: here this one alone."""
         return [self.limited_to(count_users(data))]
 
-    def best(self, forms: Sequence[Form], judge: Judge | None, combiner: Any) -> Form:
+    def best(self, forms: Sequence[Form], judge: Any, combiner: Any) -> Form:
         """Return the form that answers validation best, of those that the candidates led to."""
         return forms[0]
 
@@ -231,3 +199,8 @@ def memory_of_weights(
     return MemoryUse(
         main=stays + 3 * positions + main, main_after=stays, folder=n * (16 + 4 * dimensions)
     )
+
+
+def evenly_spaced_rows(n_rows: int, most: int) -> IntArray:
+    """Return row numbers below `n_rows`, all or at most so many, evenly spaced."""
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(np.int64))

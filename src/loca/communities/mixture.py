@@ -11,16 +11,13 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from loca.communities.finder import (
-    Combiner,
     Communities,
     CommunityFinder,
-    Judge,
     memory_of_weights,
     users_with_history,
 )
 from loca.communities.multinomial_mixture import MultinomialMixture
 from loca.errors import ConfigError, DataError
-from loca.evaluation.significance import is_significantly_better
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import positive, share, whole
 from loca.models.recommender import Recommender, TrainingData
@@ -34,7 +31,6 @@ _TEMPERATURE_WITHOUT_VALIDATION = 8.0
 _TEMPERATURE_WHILE_LEARNING = 16.0
 _WEIGHT_FOR_NETWORKS = 0.8
 _WEIGHT_FOR_SOLVED_MODELS = 0.5
-_MOST_JUDGING_USERS = 2_000
 _USERS_PER_BLOCK = 8192
 _LOWEST_LOGIT = -80.0  # exp of it is hardly anything, and still a number
 _LEAST_MEMBERSHIP_SHOWN = 0.01
@@ -335,32 +331,11 @@ class MixtureCommunities(Communities):
             return self
         return replace(self, temperature=_TEMPERATURE_WHILE_LEARNING)
 
-    def calibrated(self, models: Any, judge: Judge, combiner: Combiner) -> MixtureCommunities:
-        """Return the communities with the temperature that validation likes best.
-
-        Networks gain by being averaged: of temperatures that are equally good they take the highest.
-        Solved models gain nothing by it: they take the one with the best value at its best share.
-        """
+    def alternatives(self) -> Sequence[MixtureCommunities]:
+        """Return the communities with rising temperatures, where none is given."""
         if self.temperature is not None:
-            return self
-        learns_by_epoch = models.epochs_ is not None
-        n_users = judge.validation.n_users
-        # Many local matrices are slow to read: some of the users suffice.
-        n_judging = n_users if learns_by_epoch else _MOST_JUDGING_USERS
-        users = evenly_spaced_rows(n_users, n_judging)
-        positions = self.locate(csr_array(judge.validation.history_matrix[users]))
-        panels = [
-            judge.panel(replace(self, temperature=temperature).answer_weights(positions), users)
-            for temperature in TEMPERATURES
-        ]
-        if learns_by_epoch:
-            learning = combiner.while_learning()
-            best = highest_within_noise([panel.values(models, learning) for panel in panels])
-        else:
-            combiners = combiner.candidates(coarse=True)
-            best = int(np.argmax([max(panel.scores(models, combiners)) for panel in panels]))
-        say(f"temperature {TEMPERATURES[best]:g} of the memberships by which communities answer")
-        return replace(self, temperature=TEMPERATURES[best])
+            return [self]
+        return [replace(self, temperature=temperature) for temperature in TEMPERATURES]
 
     def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
         """Return the memberships at rising temperatures."""
@@ -385,14 +360,3 @@ class MixtureCommunities(Communities):
                 f"memberships: expected {len(self)} communities, found shape {positions.shape}"
             )
         return positions
-
-
-def highest_within_noise(values: Sequence[npt.NDArray[Any]]) -> int:
-    """Return the number of the last of some users' values that is not surely below the best."""
-    best = max(values, key=lambda users: float(users.mean()))
-    return max(k for k, users in enumerate(values) if not is_significantly_better(best, users))
-
-
-def evenly_spaced_rows(n_rows: int, most: int) -> IntArray:
-    """Return row numbers below `n_rows`, all or at most so many, evenly spaced."""
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(np.int64))

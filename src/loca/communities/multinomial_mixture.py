@@ -130,7 +130,11 @@ class MultinomialMixture(BaseEstimator):
                 _scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device
             )
             found = steps.run(
-                MixtureParameters.from_state_dict(state), self.rounds, progress, context.checkpoint, state
+                MixtureParameters.from_state_dict(state),
+                self.rounds,
+                progress,
+                context.checkpoint,
+                state,
             )
             likelihoods = steps.likelihoods(found).reshape(2, -1)
             found = found.of(
@@ -461,7 +465,9 @@ def log_memberships(rows: csr_array, log_items: FloatArray, log_sizes: FloatArra
     return np.asarray(scores - _log_sums(scores), dtype=np.float32)
 
 
-def held_out_sums(rows: csr_array, held: csr_array, found: MixtureParameters) -> npt.NDArray[np.float64]:
+def held_out_sums(
+    rows: csr_array, held: csr_array, found: MixtureParameters
+) -> npt.NDArray[np.float64]:
     """Σ value · log Σ_j membership_j P_ji over each user's held-out items, given scaled rows; (users, mixtures)."""
     memberships = log_memberships(rows, found.log_items, found.log_sizes)
     log_items = found.log_items.reshape(-1, *found.log_sizes.shape)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.finder import Judge, Panel
 from loca.evaluation.metrics import Values
 from loca.evaluation.significance import is_significantly_better
 from loca.models.params import Strategy, share
@@ -44,7 +43,7 @@ class Combiner(Strategy, ABC):
         """Return the combiner by which models are judged before one is chosen."""
         return self
 
-    def choose(self, models: Any, panel: Panel | None) -> Combiner:
+    def choose(self, models: Any, panel: Any) -> Combiner:
         """Return the combiner that answers; `panel` is None without validation."""
         return self
 
@@ -105,7 +104,7 @@ class GlobalShare(Combiner):
         """
         return FixedShare(0.0)
 
-    def choose(self, models: Any, panel: Panel | None) -> FixedShare:
+    def choose(self, models: Any, panel: Any) -> FixedShare:
         """Return the share with the best value on validation."""
         if panel is None:
             remark(
@@ -120,7 +119,7 @@ class GlobalShare(Combiner):
         say(f"global share {candidates[best].share:g}: validation {scores[best]:.4f}")
         return candidates[best]
 
-    def unless_significant(self, form: Any, values: Values, judge: Judge) -> Any:
+    def unless_significant(self, form: Any, values: Values, judge: Any) -> Any:
         """Return the form with the global model alone, unless it is surely better than that."""
         alone = judge.values_of_global_model()
         if is_significantly_better(values, alone, _ERRORS_OF_THE_BEST_OF_MANY):

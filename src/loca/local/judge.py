@@ -9,16 +9,20 @@ from typing import Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from loca.communities.finder import Communities
+from loca.communities.finder import Communities, evenly_spaced_rows
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import UserRows, mean_values, value_of_each
 from loca.evaluation.metrics import Metric, Values
+from loca.evaluation.significance import is_significantly_better
 from loca.evaluation.top_n import AnyScores
 from loca.local.combiner import Combiner
 from loca.local.local_models import LocalModels, answered_by_one, combined_scores
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import Recommender, TrainingData
+from loca.progress import say
 from loca.typing import IntArray
+
+_MOST_JUDGING_USERS = 2_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,34 @@ class Judge:
         positions = communities.locate(self.validation.history_matrix)
         return self.panel(communities.answer_weights(positions))
 
+    def calibrated(
+        self, communities: Communities, models: LocalModels, combiner: Combiner
+    ) -> Communities:
+        """Return the alternative of some communities that answers best with trained models.
+
+        Networks gain by being averaged: of alternatives that are equally good they take the flattest.
+        Solved models gain nothing by it: they take the one with the best value at its best share.
+        """
+        alternatives = communities.alternatives()
+        if len(alternatives) == 1:
+            return alternatives[0]
+        learned_by_epoch = models.epochs_ is not None
+        n_users = self.validation.n_users
+        # Many local matrices are slow to read: some of the users suffice.
+        users = evenly_spaced_rows(n_users, n_users if learned_by_epoch else _MOST_JUDGING_USERS)
+        positions = communities.locate(csr_array(self.validation.history_matrix[users]))
+        panels = [
+            self.panel(alternative.answer_weights(positions), users) for alternative in alternatives
+        ]
+        if learned_by_epoch:
+            learning = combiner.while_learning()
+            chosen = _last_within_noise([panel.values(models, learning) for panel in panels])
+        else:
+            combiners = combiner.candidates(coarse=True)
+            chosen = int(np.argmax([max(panel.scores(models, combiners)) for panel in panels]))
+        say(f"communities: {alternatives[chosen].facts()}")
+        return alternatives[chosen]
+
     def values_of_global_model(self) -> Values:
         """Return the value of each user's answer by the global model alone."""
         users = np.flatnonzero(self.validation.target_counts)
@@ -57,6 +89,12 @@ class Judge:
         return value_of_each(
             score, self.validation, users, self.metric, block_bytes=ranking_bytes(None)
         )
+
+
+def _last_within_noise(values: Sequence[Values]) -> int:
+    """Return the number of the last of some users' values that is not surely below the best."""
+    best = max(values, key=lambda users: float(users.mean()))
+    return max(k for k, users in enumerate(values) if not is_significantly_better(best, users))
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,7 +140,7 @@ class Loca(ManyModels):
         fits = self._local_fits(communities, positions, data, global_model)
         models = train(fits, self.engine_of(fits.n_items), self._validation(communities, judge))
         if judge is not None:
-            communities = communities.calibrated(models, judge, self.combiner)
+            communities = judge.calibrated(communities, models, self.combiner)
         panel = None if judge is None else judge.panel_of(communities)
         combiner = self.combiner.choose(models, panel)
         return CommunityModels(

@@ -1,0 +1,105 @@
+"""The paper's early stopping: each network by itself, on the users of its own community."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loca.errors import ConfigError
+from loca.local.engines.engine import ManyFits, Validate
+from loca.local.engines.stacked.engine import Stacked
+from loca.local.local_models import LocalModels
+from loca.models.autoencoder import Network
+from loca.models.early_stopping import BestWeights, Trainer, load_trainers
+from loca.progress import bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopEach(Stacked):
+    """Stop each network at the best epoch of the validation users whom its community answers for.
+
+    A network without such users runs all its epochs. The number of epochs for a refit is the median.
+
+    Parameters
+    ----------
+    precision, stored
+        As for `Stacked`.
+    """
+
+    def train(self, fits: ManyFits, validate: Validate | None = None) -> LocalModels:
+        """Return the fitted networks; without validation all epochs are run."""
+        if validate is None:
+            return super().train(fits)
+        if not hasattr(validate, "score_each"):
+            raise ConfigError("engine: StopEach is for the communities of a Loca; leave it out")
+        trainers, models = self.begin(fits)
+        epochs = _train_each(fits, trainers, models, validate)
+        for model, epoch in zip(fits.models, epochs, strict=True):
+            model.best_epoch_ = epoch
+        return self.finish(models, int(np.median(epochs)))
+
+
+def _train_each(
+    fits: ManyFits, trainers: Sequence[Trainer], models: LocalModels, validate: Any
+) -> list[int]:
+    """Train each network to the best epoch of its own users, and return these epochs.
+
+    The bar counts the networks that have stopped.
+    """
+    schedule, checkpoint = fits.base, fits.data.context.checkpoint
+    fitted: list[Any] = fits.models
+    networks = [model.network_ for model in fitted]
+    best = [BestWeights() for _ in networks]
+    done, active = 0, set(range(len(networks)))
+    state = checkpoint.load(fits.name)
+    if state is not None:
+        done, active = state["epoch"], set(state["active"])
+        for number, weights in enumerate(best):
+            weights.load_state_dict(state["best"][number], [networks[number]])
+        stopped_before = [network for k, network in enumerate(networks) if k not in active]
+        trainers = _without(trainers, stopped_before)
+        load_trainers(trainers, state["trainers"])
+    del state  # makes room
+    with bar(fits.name, len(networks)) as progress:
+        progress.advance(len(networks) - len(active))
+        for epoch in range(done + 1, schedule.epochs + 1):
+            if not active:
+                break
+            loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
+            progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
+            if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
+                for number, score in validate.score_each(models, active).items():
+                    best[number].update(epoch, score, [networks[number]])
+                stopped = {k for k in active if best[k].is_final(epoch, schedule.patience)}
+                active -= stopped
+                progress.advance(len(stopped))
+                trainers = _without(trainers, [networks[number] for number in stopped])
+            if checkpoint.due():
+                checkpoint.save(
+                    fits.name,
+                    {
+                        "epoch": epoch,
+                        "active": sorted(active),
+                        "trainers": [trainer.state_dict() for trainer in trainers],
+                        "best": [weights.state_dict() for weights in best],
+                    },
+                )
+    for weights, network in zip(best, networks, strict=True):
+        weights.restore_best([network])
+    return [weights.epoch or schedule.epochs for weights in best]
+
+
+def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
+    """Return the trainers that are left when some networks have stopped."""
+    gone = {id(network) for network in stopped}
+    left: list[Any] = [
+        trainer for trainer in trainers if not gone.issuperset(map(id, trainer.networks))
+    ]
+    for trainer in left:
+        leaving = [network for network in trainer.networks if id(network) in gone]
+        if leaving and hasattr(trainer, "remove"):
+            trainer.remove(leaving)
+    return left
