@@ -57,7 +57,7 @@ class CommunityAnswer:
     """
 
     community: int
-    anchor: Id
+    anchor: Id | None
     weight: float
     members: int
     items: Rows
@@ -247,9 +247,16 @@ class AnswersOfCommunities:
 
     def _name(self, group: CommunityGroup) -> str:
         """Which communities they are, and how many of the users belong to them."""
-        anchors = [cut(str(one.anchor), 20) for one in group.communities]
-        if len(anchors) == 1:
-            return f"community {group.communities[0].community} ({self._sizes(group)}) around {anchors[0]}"
+        anchors = [
+            cut(str(community.anchor), 20)
+            for community in group.communities
+            if community.anchor is not None
+        ]
+        if len(group.communities) == 1:
+            name = f"community {group.communities[0].community} ({self._sizes(group)})"
+            return f"{name} around {anchors[0]}" if anchors else name
+        if not anchors:
+            return f"{len(group.communities):,} communities ({self._sizes(group)} each)"
         around = ", ".join([*anchors[:_MOST_ANCHORS], *["…"] * (len(anchors) > _MOST_ANCHORS)])
         return f"{len(anchors):,} communities ({self._sizes(group)} each) around {around}"
 
