@@ -121,6 +121,7 @@ class CommunityFinder(Strategy, ABC):
     """
 
     holds_forms: ClassVar[int] = 1  # so many fitted forms are in memory at once
+    is_control: ClassVar[bool] = False  # its members have nothing in common: others are held to it
 
     n: int = whole(40)
 

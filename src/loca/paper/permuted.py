@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ class Permuted(CommunityFinder):
     finder : CommunityFinder
         What finds the communities; its `n` counts.
     """
+
+    is_control: ClassVar[bool] = True
 
     n: int = field(default=0, init=False, repr=False)
     finder: CommunityFinder = param(..., "a finder such as Mixtures()", _is_finder)
