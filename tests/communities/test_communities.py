@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from loca.communities.communities import (
-    KernelCommunities,
-    choose_anchors,
-    find_communities,
-    keep_strongest,
-)
+from loca.communities.anchors import choose_anchors
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
+from loca.communities.kernel import KernelCommunities, Kernels
+from loca.communities.mixture import top_k_weights
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.loca import Loca
 from loca.models.ease import EASE
+from loca.models.recommender import TrainingData
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
+from loca.typing import FloatArray
 
 
-def on_a_circle(*degrees: float) -> np.ndarray:
+def on_a_circle(*degrees: float) -> FloatArray:
     angles = np.deg2rad(degrees)
     return unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
 
 
 def two_communities() -> KernelCommunities:
     """Centres at 0 and 90 degrees, trained within 72 degrees (0.8), answering within 45 degrees (0.5)."""
-    return KernelCommunities(np.array([0, 1]), on_a_circle(0, 90), 0.8, 0.5, "epanechnikov", 1.0)
+    return KernelCommunities(
+        embedder=TruncatedSVD(dimensions=2).fit(csr_array(np.eye(2, dtype=np.float32))),
+        anchors=np.array([0, 1]),
+        anchor_embeddings=on_a_circle(0, 90),
+        train_radius=0.8,
+        answer_radius=0.5,
+        kernel="epanechnikov",
+        coverage=1.0,
+    )
+
+
+def kernels_around(embeddings: FloatArray, **params: Any) -> KernelCommunities:
+    """Find communities of users who each have one item of their own, and these embeddings."""
+    data = TrainingData.of(csr_array(np.eye(len(embeddings), dtype=np.float32)))
+    embedding = GivenEmbeddings(embeddings=embeddings, ridge=1e-6)
+    finder = Kernels(embedding=embedding, **params)
+    return finder.find(data, base=EASE(), global_model=EASE(), seed=0)
 
 
 def test_train_weights_follow_the_wide_kernel_and_answer_weights_the_narrow_one() -> None:
@@ -67,31 +85,59 @@ def test_answer_weights_of_many_users_are_those_of_each_block() -> None:
 
 def test_coverage_is_the_share_of_users_with_an_answer() -> None:
     users = on_a_circle(0, 5, 10, 90, 200)
-    found = find_communities(users, anchors=1, train_bandwidth=1.0, answer_bandwidth=0.2)
-    assert found.anchors.tolist() == [0]
-    assert found.coverage == pytest.approx(0.6)
+    communities = kernels_around(users, n=1, train_bandwidth=1.0, answer_bandwidth=0.2)
+    assert communities.anchors.tolist() == [0]
+    assert communities.coverage == pytest.approx(0.6)
 
 
 def test_bandwidths_as_quantiles_are_kept_in_units() -> None:
-    users = on_a_circle(0, 90, 135)
-    found = find_communities(
-        users, anchors=1, train_bandwidth=Quantile(1.0), answer_bandwidth=Quantile(0.5)
+    communities = kernels_around(
+        on_a_circle(0, 90, 135), n=1, train_bandwidth=Quantile(1.0), answer_bandwidth=Quantile(0.5)
     )
-    assert found.train_bandwidth == pytest.approx(1.5, abs=1e-5)
-    assert found.answer_bandwidth == pytest.approx(1.0, abs=1e-5)
+    assert communities.train_radius == pytest.approx(1.5, abs=1e-5)
+    assert communities.answer_radius == pytest.approx(1.0, abs=1e-5)
 
 
 def test_wrong_bandwidths_and_embeddings_are_refused() -> None:
     with pytest.raises(ConfigError, match="answer_bandwidth: expected a number above 0"):
-        find_communities(on_a_circle(0, 1), anchors=1, train_bandwidth=1.0, answer_bandwidth=0.0)
+        Kernels(answer_bandwidth=0.0)
     with pytest.raises(DataError, match="NaN or infinity"):
-        find_communities(
-            np.array([[np.nan, 1.0]]), anchors=1, train_bandwidth=1.0, answer_bandwidth=1.0
-        )
+        two_communities().train_weights(np.array([[np.nan, 1.0]], np.float32), 0)
     with pytest.raises(DataError, match="expected 2 dimensions, found 3"):
-        two_communities().answer_weights(np.ones((1, 3)))
-    with pytest.raises(DataError, match="do not fit"):
-        KernelCommunities(np.array([0]), on_a_circle(0, 90), 0.8, 0.5, "uniform", 1.0)
+        two_communities().answer_weights(np.ones((1, 3), np.float32))
+
+
+def test_a_file_of_kernels_that_do_not_fit_is_refused() -> None:
+    state = state_of(two_communities())
+    faults: list[tuple[str, dict[str, Any]]] = [
+        ("anchor_embeddings: expected shape", {"anchor_embeddings": on_a_circle(0, 90, 180)}),
+        (
+            "anchor_embeddings: expected finite",
+            {"anchor_embeddings": np.full((2, 2), np.nan, "f4")},
+        ),
+        ("anchors: expected shape .* of int64", {"anchors": np.zeros(2, np.float32)}),
+        ("an anchor has a row below 0", {"anchors": np.array([0, -1])}),
+        ("gives 2 dimensions, the anchors have 3", {"anchor_embeddings": np.eye(2, 3, dtype="f4")}),
+        ("train_radius: expected a number above 0", {"train_radius": 0.0}),
+        ("answer_radius: expected a number above 0", {"answer_radius": float("inf")}),
+        ("kernel: expected the name of a kernel, found 'gauss'", {"kernel": "gauss"}),
+        ("kernel: expected the name of a kernel, found \\[\\]", {"kernel": []}),
+        ("embedder: expected a Embedder, found EASE", {"embedder": EASE()}),
+        ("anchors is missing", {"anchors": None}),
+    ]
+    for message, change in faults:
+        with pytest.raises(ModelFileError, match=message):
+            restored(KernelCommunities, {}, changed(state, change))
+
+
+def changed(state: ModelState, change: dict[str, Any]) -> ModelState:
+    """Return a state with other values of some names; None leaves one out."""
+
+    def part(values: Mapping[str, Any]) -> dict[str, Any]:
+        new = {name: change.get(name, value) for name, value in values.items()}
+        return {name: value for name, value in new.items() if value is not None}
+
+    return ModelState(part(state.arrays), part(state.facts), part(state.parts))
 
 
 def test_the_svd_spans_what_the_histories_span(planted_split: Split) -> None:
@@ -152,17 +198,19 @@ def test_wrong_embeddings_are_refused() -> None:
     with pytest.raises(
         ModelFileError, match=r"TruncatedSVD: directions: expected shape .*, items × directions"
     ):
-        TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
+        restored(TruncatedSVD, {}, ModelState(arrays={"directions": np.ones(3)}))
     with pytest.raises(
         ModelFileError,
         match=r"GivenEmbeddings: item_vectors: expected shape .*, items × dimensions",
     ):
-        GivenEmbeddings.restore(
-            {"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)})
+        restored(
+            GivenEmbeddings,
+            {"embeddings": np.ones((1, 1))},
+            ModelState(arrays={"item_vectors": np.ones(3)}, facts={"fit_share": 1.0}),
         )
 
 
-def random_rows(seed: int, users: int, dimensions: int) -> np.ndarray:
+def random_rows(seed: int, users: int, dimensions: int) -> FloatArray:
     return unit_rows(np.random.default_rng(seed).normal(size=(users, dimensions)))
 
 
@@ -213,23 +261,19 @@ def test_k_means_anchors_stand_in_different_clusters(whole: int) -> None:
     ) == [0, 1, 2, 3]
 
 
-def test_an_unknown_way_of_choosing_and_an_unknown_kernel_are_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match="unknown anchor_selection 'farthst'; did you mean 'farthest'"
-    ):
-        Loca(base=EASE(), anchor_selection="farthst")  # type: ignore[arg-type]
-    with pytest.raises(
-        ConfigError, match="unknown kernel 'epanechikov'; did you mean 'epanechnikov'"
-    ):
-        Loca(base=EASE(), kernel="epanechikov")  # type: ignore[arg-type]
+def test_an_unknown_way_of_choosing_and_an_unknown_kernel_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"anchors: expected 'coverage' or .*, found 'farthst'"):
+        Kernels(anchors="farthst")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"kernel: expected 'epanechnikov' or .*, found 'gauss'"):
+        Kernels(kernel="gauss")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"embedding: expected an embedder .*, found the class"):
+        Kernels(embedding=TruncatedSVD)  # type: ignore[arg-type]
 
 
 def test_more_anchors_than_users_are_refused() -> None:
-    with pytest.raises(
-        DataError, match="anchors: 11 were requested, there are only 10 users; take fewer"
-    ):
+    with pytest.raises(DataError, match="n: expected at most 10 anchors, one a user, found 11"):
         choose_anchors(random_rows(0, 10, 3), 11, "coverage", 0.5, 0)
-    with pytest.raises(ConfigError, match="anchors: expected a whole number ≥ 1, found 0"):
+    with pytest.raises(ConfigError, match="n: expected a whole number ≥ 1, found 0"):
         choose_anchors(random_rows(0, 10, 3), 0, "coverage", 0.5, 0)
 
 
@@ -250,7 +294,7 @@ def test_the_strongest_weights_stay_and_sum_to_1(rows: list[list[int]], count: i
     for row, out in zip(weights, expected, strict=True):
         chosen = sorted(range(len(row)), key=lambda place: (-row[place], place))[:count]
         out[chosen] = row[chosen] / row[chosen].sum()
-    found = keep_strongest(weights, count)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    strongest = top_k_weights(weights, count)
+    assert strongest.dtype == np.float32
+    np.testing.assert_allclose(strongest, expected, rtol=1e-6)
     np.testing.assert_array_equal(weights, before)  # what was given stays as it was

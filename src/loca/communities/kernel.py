@@ -38,7 +38,7 @@ from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
 from loca.models.params import choice, param
 from loca.models.recommender import Recommender, TrainingData, clone
-from loca.persistence.learned import learned, learned_fact, learned_part
+from loca.persistence.learned import learned, learned_fact, learned_part, sizes_of
 from loca.progress import say
 from loca.typing import FloatArray, IntArray
 
@@ -47,6 +47,10 @@ _USERS_PER_BLOCK = 8192
 
 def _is_embedder(value: object) -> bool:
     return value is None or (isinstance(value, Embedder) and not isinstance(value, type))
+
+
+def _is_kernel(value: object) -> bool:
+    return isinstance(value, str) and value in KERNELS
 
 
 def _is_positive(value: object) -> bool:
@@ -189,12 +193,12 @@ class KernelCommunities(Communities):
     anchor_embeddings: FloatArray = learned("communities", "dimensions")
     train_radius: float = learned_fact("a number above 0", _is_positive)
     answer_radius: float = learned_fact("a number above 0", _is_positive)
-    kernel: KernelName = learned_fact("the name of a kernel", KERNELS.__contains__)
+    kernel: KernelName = learned_fact("the name of a kernel", _is_kernel)
     coverage: float = learned_fact("a share", lambda value: isinstance(value, float))
 
     def check(self) -> None:
         """Refuse anchors of other embeddings than the embedder gives."""
-        n_items = self.embedder.count_items() if hasattr(self.embedder, "count_items") else None
+        n_items = sizes_of(self.embedder).get("items")
         if (self.anchors < 0).any():
             raise DataError("an anchor has a row below 0")
         if n_items is None:
