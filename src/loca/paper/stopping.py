@@ -4,36 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from loca.errors import ConfigError
-from loca.local.engines.engine import ManyFits, Validate
+from loca.local.engines.engine import Engine, ManyFits, Validate
 from loca.local.engines.stacked.engine import Stacked
+from loca.local.judge import Validation
 from loca.local.local_models import LocalModels
+from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Network
 from loca.models.early_stopping import BestWeights, Trainer, load_trainers
+from loca.models.params import param
+from loca.models.recommender import Recommender
 from loca.progress import bar
 
 
+def _is_engine(value: object) -> bool:
+    return isinstance(value, Engine)
+
+
 @dataclass(frozen=True, kw_only=True)
-class StopEach(Stacked):
+class StopEach(Engine):
     """Stop each network at the best epoch of the validation users whom its community answers for.
 
     A network without such users runs all its epochs. The number of epochs for a refit is the median.
 
     Parameters
     ----------
-    precision, stored
-        As for `Stacked`.
+    engine : Engine, default Stacked()
+        How the networks are trained.
     """
+
+    is_divisible: ClassVar[bool] = False
+
+    engine: Engine = param(Stacked(), "an engine such as Stacked()", _is_engine)
+
+    def check_base(self, base: Recommender) -> None:
+        """Refuse a model that the engine cannot train, or that learns by no epochs."""
+        self.engine.check_base(base)
+        if not base.learns_by_epoch:
+            name = type(base).__name__
+            raise ConfigError(f"engine: StopEach is for networks, found {name}; leave it out")
 
     def train(self, fits: ManyFits, validate: Validate | None = None) -> LocalModels:
         """Return the fitted networks; without validation all epochs are run."""
         if validate is None:
-            return super().train(fits)
-        if not hasattr(validate, "score_each"):
+            return self.engine.train(fits)
+        if not isinstance(validate, Validation):
             raise ConfigError("engine: StopEach is for the communities of a Loca; leave it out")
         trainers, models = self.begin(fits)
         epochs = _train_each(fits, trainers, models, validate)
@@ -41,9 +60,32 @@ class StopEach(Stacked):
             model.best_epoch_ = epoch
         return self.finish(models, int(np.median(epochs)))
 
+    def begin(self, fits: ManyFits) -> tuple[Sequence[Trainer], LocalModels]:
+        """Return the trainers of the engine, and the networks as they change."""
+        return self.engine.begin(fits)
+
+    def solve(self, fits: ManyFits) -> LocalModels:
+        """Return what the engine makes of models that do not learn by epoch."""
+        return self.engine.solve(fits)
+
+    def finish(self, models: LocalModels, epochs: int) -> LocalModels:
+        """Return what answers when training is over."""
+        return self.engine.finish(models, epochs)
+
+    def memory(
+        self,
+        base: Recommender,
+        n: int,
+        size: DataSize,
+        name: str,
+        global_model: Recommender | None = None,
+    ) -> dict[str, MemoryUse]:
+        """Estimate what the engine takes."""
+        return self.engine.memory(base, n, size, name, global_model)
+
 
 def _train_each(
-    fits: ManyFits, trainers: Sequence[Trainer], models: LocalModels, validate: Any
+    fits: ManyFits, trainers: Sequence[Trainer], models: LocalModels, validation: Validation
 ) -> list[int]:
     """Train each network to the best epoch of its own users, and return these epochs.
 
@@ -71,7 +113,7 @@ def _train_each(
             loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
             progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
             if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
-                for number, score in validate.score_each(models, active).items():
+                for number, score in validation.score_each(models, active).items():
                     best[number].update(epoch, score, [networks[number]])
                 stopped = {k for k in active if best[k].is_final(epoch, schedule.patience)}
                 active -= stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -87,6 +87,8 @@ class ManyFits:
 class Engine(Strategy, ABC):
     """Trains many models of one kind; a subclass says how they learn by epoch, or are solved."""
 
+    is_divisible: ClassVar[bool] = True  # some of the models can be trained apart from the others
+
     @classmethod
     def suits(cls, base: Recommender, n_items: int) -> bool:
         """Return whether it is the better way for copies of a model, where nobody chose one."""
@@ -159,6 +161,9 @@ def train(fits: ManyFits, engine: Engine, validate: Validate | None = None) -> L
         raise ConfigError(
             "executor: an update cannot be spread over shards; leave the executor out"
         )
+    if not engine.is_divisible:
+        name = type(engine).__name__
+        raise ConfigError(f"executor: {name} cannot be spread over shards; leave the executor out")
     return executor.train(fits, engine, validate)
 
 
