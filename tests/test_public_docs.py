@@ -21,7 +21,7 @@ PLAIN = {
     if isinstance(getattr(loca, name), type) and issubclass(getattr(loca, name), Exception)
 }
 # A protocol is explained by the classes that keep it.
-ABSTRACT = {"Recommender"}
+ABSTRACT = {"Callback", "Recommender"}
 
 
 def section(text: str, title: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -236,21 +236,26 @@ def test_a_run_is_found_again_whatever_device_it_is_for(
     assert store.find(replace(run, protocol=replace(run.protocol, device="cpu"))) is not None
 
 
+class Located(EASE):
+    """Writes down the device of each fit."""
+
+    devices: ClassVar[list[str]] = []
+
+    def _fit(self, data: TrainingData) -> None:
+        self.devices.append(data.device)
+        super()._fit(data)
+
+
 @pytest.mark.parametrize("refit", [True, False])
 def test_all_fits_of_a_run_are_on_the_device_of_its_protocol(
-    planted_split: Split, monkeypatch: pytest.MonkeyPatch, refit: bool
+    planted_split: Split, refit: bool
 ) -> None:
-    devices, real = [], EASE._fit
-
-    def fit(model: EASE, data: TrainingData) -> None:
-        devices.append(data.device)
-        real(model, data)
-
-    monkeypatch.setattr(EASE, "_fit", fit)
+    Located.devices.clear()
     protocol = EvaluationProtocol(at=(5, 20), refit=refit, device="cpu")
-    measured, _ = run_of(planted_split, protocol=protocol).execute(planted_split)
-    run_of(planted_split, protocol=protocol, repeats=measured).execute(planted_split)
-    assert devices == ["cpu"] * (3 if refit else 2)
+    run = run_of(planted_split, "ease", Located(), protocol=protocol)
+    measured, _ = run.execute(planted_split)
+    replace(run, repeats=measured).execute(planted_split)
+    assert Located.devices == ["cpu"] * (3 if refit else 2)
 
 
 class Placed(Popularity):

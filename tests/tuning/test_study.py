@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
@@ -341,18 +341,20 @@ def test_only_the_local_models_of_a_loca_are_compared(
     assert found.score == pytest.approx(max(trial.intermediate_values.values()), abs=1e-6)
 
 
-def test_every_trial_computes_on_the_device_of_the_tuner(
-    tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    devices, real = [], EASE._fit
+class Located(EASE):
+    """Writes down the device of each fit."""
 
-    def fit(model: EASE, data: TrainingData) -> None:
-        devices.append(data.device)
-        real(model, data)
+    devices: ClassVar[list[str]] = []
 
-    monkeypatch.setattr(EASE, "_fit", fit)
-    tuned(EASE(), space=Space({"l2": Among((10.0, 100.0))}), trials=2, device="cpu")
-    assert devices == ["cpu", "cpu"]
+    def _fit(self, data: TrainingData) -> None:
+        self.devices.append(data.device)
+        super()._fit(data)
+
+
+def test_every_trial_computes_on_the_device_of_the_tuner(tuned: Callable[..., Tuning]) -> None:
+    Located.devices.clear()
+    tuned(Located(), space=Space({"l2": Among((10.0, 100.0))}), trials=2, device="cpu")
+    assert Located.devices == ["cpu", "cpu"]
 
 
 class TwoPhases(Slope):
