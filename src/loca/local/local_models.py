@@ -69,6 +69,14 @@ class LocalModels(Learner, ABC):
         """Move what answers to a device, where it can."""
         return self
 
+    def without_global_model(self) -> Self:
+        """Return the models as a shard saves them: without the global model, if they hold it."""
+        return self
+
+    def with_global_model(self, global_model: Recommender | None) -> Self:
+        """Return the models that a shard saved with the global model again, if they hold it."""
+        return self
+
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """Return one model's own scores, users × items."""
         only = answered_by_one(np.full(histories.shape[0], number), len(self))

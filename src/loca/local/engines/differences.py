@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from dataclasses import dataclass, field, replace
@@ -279,6 +280,19 @@ class EaseDifferences(LocalModels):
         self._centre_on_device = None
         self._on_device.clear()
         return self
+
+    def without_global_model(self) -> Self:
+        """Return the differences without their centre."""
+        models = copy.copy(self)
+        models.centre_ = None
+        return models
+
+    def with_global_model(self, global_model: Recommender | None) -> Self:
+        """Return the differences around a centre again."""
+        models = copy.copy(self)
+        models.centre_ = global_model
+        models._centre_on_device = None
+        return models
 
     def __len__(self) -> int:
         return len(fitted(self.differences_, self))
@@ -562,6 +576,8 @@ class Differences(Loop):
 
     max_bytes: int = whole(MAX_BYTES)
 
+    reads_global_model: ClassVar[bool] = True
+
     @classmethod
     def suits(cls, base: Recommender, n_items: int) -> bool:
         """Return whether dense weights of a linear model would take more."""
@@ -574,6 +590,10 @@ class Differences(Loop):
                 "engine: Differences trains linear models such as EASE and NextEASE, "
                 f"found {type(base).__name__}; leave the engine out"
             )
+
+    def prepared(self, fits: ManyFits) -> ManyFits:
+        """Return the fits with the centre as their global model."""
+        return replace(fits, global_model=self.centre(fits))
 
     def solve(self, fits: ManyFits) -> LocalModels:
         """Solve one model after the other; a GPU solves many small ones at once."""

@@ -88,6 +88,7 @@ class Engine(Strategy, ABC):
     """Trains many models of one kind; a subclass says how they learn by epoch, or are solved."""
 
     is_divisible: ClassVar[bool] = True  # some of the models can be trained apart from the others
+    reads_global_model: ClassVar[bool] = True  # training looks at `fits.global_model`
 
     @classmethod
     def suits(cls, base: Recommender, n_items: int) -> bool:
@@ -96,6 +97,10 @@ class Engine(Strategy, ABC):
 
     def check_base(self, base: Recommender) -> None:
         """Refuse a model that it cannot train."""
+
+    def prepared(self, fits: ManyFits) -> ManyFits:
+        """Return the fits with what is made once for all models, before shards divide them."""
+        return fits
 
     def train(self, fits: ManyFits, validate: Validate | None = None) -> LocalModels:
         """Return the fitted models; `validate` scores all together, for early stopping."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from loca.local.engines.engine import ADVICE, Engine, ManyFits
 from loca.local.local_models import LocalModels, SeparateModels
@@ -24,6 +24,8 @@ class Loop(Engine):
 
     Networks take an epoch each in turn, so that one number of epochs can be chosen for all.
     """
+
+    reads_global_model: ClassVar[bool] = False
 
     def begin(self, fits: ManyFits) -> tuple[Sequence[Trainer], LocalModels]:
         """Return a trainer for each model."""
