@@ -333,8 +333,8 @@ _RECORDS = (
     ModelRecord("paper-ensemble-ease", _preset("ensemble_ease"), base="ease", label="Ensemble"),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
-RECORDS: Mapping[str, ModelRecord] = {one.name: one for one in _RECORDS}
-MODELS: Mapping[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
+RECORDS: dict[str, ModelRecord] = {one.name: one for one in _RECORDS}
+MODELS: dict[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
 
 
 class _Classes(UserDict[str, Any]):
@@ -381,6 +381,25 @@ _INSIDE = (
 _PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)
 # The classes that a model folder may hold, by the name that it writes.
 KINDS: Mapping[str, type] = _Classes({path.rpartition(".")[2]: path for path in _PATHS})
+
+
+def register(record: ModelRecord) -> None:
+    """Add a model of your own to those that commands and settings know by name.
+
+    Parameters
+    ----------
+    record : ModelRecord
+        Its name must be new.
+
+    Raises
+    ------
+    ConfigError
+        Where there is a model of that name.
+    """
+    if record.name in MODELS:
+        raise ConfigError(f"register: there is a model {record.name!r} already; take another name")
+    RECORDS[record.name] = record
+    MODELS[record.name] = record.make
 
 
 def names_of(*groups: Group) -> tuple[str, ...]:

@@ -103,10 +103,11 @@ class LearnedArray(LearnedField):
         return {size: actual for size, actual in named if isinstance(size, str)}
 
     def with_items(self, value: Any, n_items: int) -> Any:
-        if self.shape[0] != "items":
-            return value
-        more = np.zeros((n_items - len(value), *value.shape[1:]), value.dtype)
-        return np.concatenate([value, more])
+        growths = [
+            (0, n_items - actual if size == "items" else 0)
+            for size, actual in zip(self.shape, value.shape, strict=True)
+        ]
+        return np.pad(value, growths) if any(more for _, more in growths) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -462,7 +463,7 @@ def selections(learner: Any) -> dict[str, Any]:
 
 
 def with_items(learner: AnyPart, n_items: int) -> AnyPart:
-    """Return a copy for more items: arrays that begin with the items get zeros for the new ones."""
+    """Return a copy for more items, for which arrays over the items get zeros."""
     changes = {
         name: learned_field.with_items(getattr(learner, name), n_items)
         for name, learned_field in learned_fields(type(learner)).items()
