@@ -20,7 +20,6 @@ from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.models.autoencoder import Network
 from loca.models.network_base import NetworkModel
 from loca.models.recommender import Recommender
-from loca.persistence.manifest import ModelState
 
 # What validation asks every user for, what test asks for, and an item that nobody has.
 ON_VALIDATION, ON_TEST, NEVER = 0, 1, 2
@@ -137,14 +136,6 @@ class Scripted(NetworkModel[ScriptedNetwork]):
     def count_items(self) -> int:
         return len(self.script[0])
 
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        model.network_ = ScriptedNetwork(model.script)
-        model.network_.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
-        model.best_epoch_ = state.facts["best_epoch"]
-        return model
-
     def save(self, folder: Any) -> None:
         raise NotImplementedError
 
@@ -179,13 +170,6 @@ class Diary(Recommender):
     def selected(self) -> Diary:
         self.note("as chosen")
         return Diary(direction=self.direction, name=self.name, pages=self.pages)
-
-    def state(self) -> ModelState:
-        return ModelState()
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        return cls(**params)
 
     def save(self, folder: Any) -> None:
         raise NotImplementedError

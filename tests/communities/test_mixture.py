@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
 import loca
-from loca.communities.mixture import EM, MultinomialMixture, Parameters, choose_components
+from loca.communities.components import choose_components
+from loca.communities.multinomial_mixture import EM, MultinomialMixture, Parameters
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.splits import Split
@@ -25,7 +26,7 @@ from loca.models.recommender import (
 )
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import checkpoint_in
-from loca.persistence.learned import with_items
+from loca.persistence.learned import restored, state_of, with_items
 from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model
 from loca.registry import KINDS
@@ -279,9 +280,8 @@ def test_a_saved_mixture_says_the_same(
     mixture.save(tmp_path / "mixture")
     loaded = load_model(tmp_path / "mixture", KINDS)
     np.testing.assert_array_equal(loaded.embed(histories), mixture.embed(histories))
-    inside = loca.Loca(base=loca.EASE(), anchors=3, embedding=loca.clone(mixture)).fit(
-        planted_split.train
-    )
+    kernels = loca.Kernels(n=3, embedding=loca.clone(mixture))
+    inside = loca.Loca(base=loca.EASE(), communities=kernels).fit(planted_split.train)
     inside.save(tmp_path / "inside")
     np.testing.assert_array_equal(
         loca.load(tmp_path / "inside").score(histories), inside.score(histories)
@@ -289,16 +289,16 @@ def test_a_saved_mixture_says_the_same(
 
 
 def test_a_file_of_other_sizes_is_refused(mixture: MultinomialMixture) -> None:
-    state = mixture.state()
+    state = state_of(mixture)
     fewer = {
         **state.arrays,
         "log_items": state.arrays["log_items"][:, :6],
         "log_sizes": state.arrays["log_sizes"][:6],
     }
     with pytest.raises(ModelFileError, match="log_sizes: expected 8 communities, found 6"):
-        MultinomialMixture.restore(get_params(mixture), ModelState(fewer, {}))
+        restored(MultinomialMixture, get_params(mixture), ModelState(fewer, {}))
     with pytest.raises(ModelFileError, match="held_out"):
-        MultinomialMixture.restore({**get_params(mixture), "mixtures": 4, "components": 2}, state)
+        restored(MultinomialMixture, {**get_params(mixture), "mixtures": 4, "components": 2}, state)
 
 
 def test_new_items_do_not_move_a_membership(

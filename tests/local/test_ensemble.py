@@ -1,86 +1,71 @@
-"""The first models of a whole answer as a whole that has no more."""
+"""Ensemble: the mean of its models, its bootstrap samples, and its one number of epochs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from small_models import RIGHT, WRONG, small_vae
 
 from loca.data.splits import Split
-from loca.errors import ConfigError
+from loca.errors import ConfigError, ModelFileError
+from loca.local.engines.differences import Differences
+from loca.local.engines.engine import Engine
+from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.local.local_models import first_models
 from loca.models.ease import EASE
-from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.persistence.learned import restored, state_of
+from loca.persistence.manifest import ModelState
+from scripted_models import Scripted, scripted_split
 
 
-def loca_of(anchors: int, **more: Any) -> Loca:
-    return Loca(base=EASE(l2=20.0), anchors=anchors, answer_bandwidth=0.5, alpha=0.2, **more)
+def test_an_ensemble_answers_with_the_mean(planted_split: Split) -> None:
+    histories = planted_split.test.history_matrix[:10]
+    model = Ensemble(base=small_vae(epochs=2), models=3).fit(planted_split.train)
+    each = [model.models_.score_with(number, histories) for number in range(3)]
+    np.testing.assert_allclose(model.score(histories), np.mean(each, axis=0), atol=1e-5)
+    assert np.abs(each[0] - each[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("selection", ["coverage", "farthest"])
-def test_the_first_communities_answer_as_a_loca_with_no_more(
-    selection: str, planted_split: Split
+@pytest.mark.parametrize("engine", [Loop(), Differences()], ids=str)
+def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(
+    planted_split: Split, engine: Engine
 ) -> None:
-    whole = loca_of(6, anchor_selection=selection).fit(planted_split.train)
-    smaller = loca_of(2, anchor_selection=selection).fit(planted_split.train)
-    histories = planted_split.test.history_matrix
-    np.testing.assert_allclose(
-        whole.truncate(2).score(histories), smaller.score(histories), atol=1e-5
-    )
-    assert np.abs(whole.truncate(2).score(histories) - whole.score(histories)).max() > 1e-3
+    matrix = planted_split.train.matrix()
+    model = Ensemble(base=EASE(l2=20.0), models=3, seed=4, engine=engine).fit(planted_split.train)
+    each = [model.models_.score_with(number, matrix) for number in range(3)]
+    assert np.abs(each[0] - each[1]).max() > 1e-3
+    of_all = EASE(l2=20.0).fit(planted_split.train).score(matrix)
+    assert np.abs(np.mean(each, axis=0) - of_all).mean() < np.abs(each[0] - of_all).mean()
 
 
-def test_the_first_networks_answer_as_a_loca_with_no_more(planted_split: Split) -> None:
-    base = MultVAE(latent=8, epochs=3, batch_size=100)
-    histories = planted_split.test.history_matrix
-    scores = [
-        Loca(base=base, anchors=n, alpha=0.0, answer_bandwidth=0.4).fit(planted_split.train)
-        for n in (3, 1)
-    ]
-    np.testing.assert_allclose(
-        scores[0].truncate(1).score(histories), scores[1].score(histories), atol=1e-4
-    )
+def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
+    model = Ensemble(base=small_vae(), models=2)
+    model.fit(planted_split.train, validation=planted_split.validation)
+    assert model.selected().base.epochs == model.epochs_
+    histories = planted_split.test.history_matrix[:10]
+    again = model.selected().fit(planted_split.train)
+    np.testing.assert_allclose(again.score(histories), model.score(histories), atol=1e-5)
 
 
-@pytest.mark.parametrize("base", [EASE(l2=20.0), MultVAE(latent=8, epochs=3, batch_size=100)])
-def test_the_first_members_answer_as_a_smaller_ensemble(base: Any, planted_split: Split) -> None:
-    whole, smaller = (Ensemble(base=base, models=n).fit(planted_split.train) for n in (4, 2))
-    histories = planted_split.test.history_matrix
-    first = whole.truncate(2)
-    np.testing.assert_allclose(first.score(histories), smaller.score(histories), atol=1e-4)
-    assert (first.count_items(), first.train_data_) == (60, planted_split.train)
+def test_the_selected_ensemble_has_the_epochs_of_validation_and_not_those_it_was_given() -> None:
+    split = scripted_split()
+    model = Ensemble(base=Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), models=2)
+    model.fit(split.train, validation=split.validation)
+    assert (model.base.epochs, model.epochs_, model.selected().base.epochs) == (4, 2, 2)
 
 
-def test_all_models_are_the_whole(planted_split: Split) -> None:
-    whole = loca_of(3).fit(planted_split.train)
-    histories = planted_split.test.history_matrix
-    np.testing.assert_array_equal(whole.truncate(3).score(histories), whole.score(histories))
-
-
-def test_who_is_left_without_a_community_gets_the_global_scores(planted_split: Split) -> None:
-    whole = loca_of(4, train_bandwidth=1.0).fit(planted_split.train)
-    histories = planted_split.test.history_matrix
-    assert whole.communities_ is not None
-    assert whole.global_ is not None
-    weights = whole.communities_.answer_weights(whole.embed(histories)).toarray()
-    alone = (weights[:, 0] == 0) & weights.any(axis=1)
-    assert alone.any()
-    rows = csr_array(histories[alone])
-    np.testing.assert_allclose(whole.truncate(1).score(rows), whole.global_.score(rows), rtol=1e-6)
-
-
-def test_only_the_weights_of_the_first_stay_stored() -> None:
-    weights = csr_array(np.array([[0.5, 0.0, 2.0], [0.0, 0.0, 1.0]], np.float32))
-    first = first_models(weights, 2)
-    assert first.toarray().tolist() == [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    assert (first.nnz, weights.nnz) == (1, 3)
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_a_number_of_models_that_is_not_there_is_refused(count: int, planted_split: Split) -> None:
-    with pytest.raises(ConfigError, match=f"from 1 to 3 of the models, found {count}"):
-        loca_of(3).fit(planted_split.train).truncate(count)
+def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="models: expected a whole number ≥ 1"):
+        Ensemble(base=EASE(), models=0)
+    with pytest.raises(ConfigError, match="engine: expected an engine such as Loop"):
+        Ensemble(base=EASE(), engine="loop")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"Stacked trains networks such as .*, found EASE"):
+        Ensemble(base=EASE(), engine=Stacked())
+    model = Ensemble(base=EASE(), models=2, engine=Loop()).fit(planted_split.train)
+    state = state_of(model)
+    with pytest.raises(ModelFileError, match="Ensemble: models is missing"):
+        restored(Ensemble, {"base": EASE()}, ModelState(facts=state.facts))
+    with pytest.raises(ModelFileError, match="models: expected a LocalModels, found Popularity"):
+        restored(Ensemble, {"base": EASE()}, ModelState(parts={"models": Popularity()}))
