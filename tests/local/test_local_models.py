@@ -1,16 +1,28 @@
-"""Blended scores with the global model's share, and the validation of each community, against the formulas."""
+"""Many models as one: their weighted mean, the global model's share, and the value of each."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
-import loca.local.local_models as validation_file
+import loca.local.judge as judge_file
+from loca.communities.embeddings import TruncatedSVD
 from loca.data.splits import HeldOut, Split
+from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_value
-from loca.local.local_models import SeparateModels, Validator, blended_scores
+from loca.evaluation.metrics import DEFAULT_METRIC
+from loca.local.combiner import FixedShare
+from loca.local.judge import Panel
+from loca.local.local_models import SeparateModels, blend_scores, combined_scores
 from loca.models.ease import EASE
+from loca.models.popularity import Popularity
+from loca.persistence.learned import restored
+from loca.persistence.manifest import ModelState
+from loca.typing import FloatArray
 
 MODELS = 4
 
@@ -21,6 +33,10 @@ def local(planted_split: Split) -> SeparateModels:
     return SeparateModels.of(
         [EASE(l2=10.0**number).fit(planted_split.train) for number in range(MODELS)]
     )
+
+
+def panel(questions: HeldOut, weights: csr_array) -> Panel:
+    return Panel(questions, DEFAULT_METRIC, Popularity(), weights)
 
 
 def answering(users: int) -> csr_array:
@@ -47,14 +63,14 @@ def test_each_community_is_judged_by_its_own_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if block_bytes is not None:
-        monkeypatch.setattr(validation_file, "ranking_bytes", lambda device: block_bytes)
+        monkeypatch.setattr(judge_file, "ranking_bytes", lambda device: block_bytes)
     questions = planted_split.validation
     assert questions is not None
     weights = answering(questions.n_users)
-    found = Validator(questions, weights).score_each(local, range(MODELS))
-    assert set(found) == {0, 1, 2}  # nobody judges model 3
-    assert len(set(found.values())) == 3
-    for number, score in found.items():
+    scores = panel(questions, weights).score_each(local, range(MODELS))
+    assert set(scores) == {0, 1, 2}  # nobody judges model 3
+    assert len(set(scores.values())) == 3
+    for number, score in scores.items():
         assert score == pytest.approx(expected_of(local, questions, weights, number), abs=1e-12)
 
 
@@ -63,7 +79,7 @@ def test_only_the_communities_asked_for_are_scored(
 ) -> None:
     questions = planted_split.validation
     assert questions is not None
-    members = Validator(questions, answering(questions.n_users))
+    members = panel(questions, answering(questions.n_users))
     assert members.score_each(local, [1]) == {1: members.score_each(local, [0, 1, 2])[1]}
     assert members.score_each(local, [3]) == {}
     assert members.score_each(local, []) == {}
@@ -77,8 +93,8 @@ def test_a_member_without_a_held_out_item_judges_nobody(
     whose = np.repeat(np.arange(questions.n_users), np.diff(questions.targets.offsets))
     fewer = HeldOut(questions.histories, questions.targets.where(whose >= questions.n_users // 2))
     weights = answering(questions.n_users)
-    found = Validator(fewer, weights).score_each(local, [0])
-    assert found[0] == pytest.approx(expected_of(local, fewer, weights, 0), abs=1e-12)
+    scores = panel(fewer, weights).score_each(local, [0])
+    assert scores[0] == pytest.approx(expected_of(local, fewer, weights, 0), abs=1e-12)
 
 
 class Constant:
@@ -87,21 +103,62 @@ class Constant:
     def __init__(self, number: float) -> None:
         self.number, self.users = number, 0
 
-    def score(self, histories: csr_array) -> np.ndarray:
+    def score(self, histories: csr_array) -> FloatArray:
         self.users += histories.shape[0]
         return np.full(histories.shape, self.number, np.float32)
 
 
 def test_the_global_model_has_its_share_of_covered_users_and_all_of_the_others() -> None:
-    local = SeparateModels.of([Constant(1.0), Constant(2.0)])  # type: ignore[list-item]
+    models: Any = [Constant(1.0), Constant(2.0)]
+    local = SeparateModels.of(models)
     weights = csr_array(np.array([[1.0, 3.0], [0, 2.0], [0, 0]], np.float32))
     histories = csr_array(np.eye(3, dtype=np.float32))
-    both = [
-        one[:, 0].tolist()
-        for one in blended_scores(local, Constant(10.0), histories, weights, (0.5, 0.0))
-    ]  # type: ignore[arg-type]
-    assert both == [pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10]), pytest.approx([1.75, 2, 10])]
-    whole = Constant(10.0)
-    (alone,) = blended_scores(local, whole, histories, weights, (0.0,))  # type: ignore[arg-type]
-    assert alone[:, 0].tolist() == pytest.approx([1.75, 2, 10])
-    assert whole.users == 1, "without a share it scores only whom no community answers for"
+    combiners = [FixedShare(0.5), FixedShare(0.0)]
+    global_model: Any = Constant(10.0)
+    half, none = combined_scores(local, global_model, histories, weights, combiners)
+    assert half[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
+    assert none[:, 0].tolist() == pytest.approx([1.75, 2, 10])
+
+
+@pytest.mark.parametrize(("share", "n_local", "n_global"), [(0.0, 3, 1), (0.5, 3, 3), (1.0, 0, 3)])
+def test_a_model_scores_only_those_in_whose_answers_it_has_a_share(
+    share: float, n_local: int, n_global: int
+) -> None:
+    models: Any = [Constant(1.0), Constant(2.0)]
+    global_model: Any = Constant(10.0)
+    weights = csr_array(np.array([[1.0, 3.0], [0, 2.0], [0, 0]], np.float32))
+    histories = csr_array(np.eye(3, dtype=np.float32))
+    combiners = [FixedShare(share)]
+    next(combined_scores(SeparateModels.of(models), global_model, histories, weights, combiners))
+    assert sum(model.users for model in models) == n_local
+    assert global_model.users == n_global
+
+
+def test_blending_asks_each_model_only_for_its_members() -> None:
+    asked = {}
+
+    def score_with(community: int, histories: csr_array) -> torch.Tensor:
+        asked[community] = histories.toarray().tolist()
+        return torch.full(histories.shape, community + 1.0)
+
+    histories = csr_array(np.eye(3, dtype=np.float32))
+    weights = csr_array(np.array([[1.0, 3.0, 0], [0, 2.0, 0], [0, 0, 0]], np.float32))
+    blended = blend_scores(histories, weights, score_with)
+    assert asked == {0: [[1, 0, 0]], 1: [[1, 0, 0], [0, 1, 0]]}
+    assert blended[:, 0].tolist() == [(1 * 1 + 3 * 2) / 4, 2, 0]
+
+
+def test_separate_models_that_do_not_fit_together_are_refused() -> None:
+    three, four = (Popularity().fit(csr_array(np.eye(size, dtype=np.float32))) for size in (3, 4))
+    faults: list[tuple[int, dict[str, Any], str]] = [
+        (1, {}, "expected parts named 'models 0' and on"),
+        (1, {"models 1": three}, "expected parts named 'models 0' and on"),
+        (1, {"models 0": TruncatedSVD()}, "expected a Recommender, found TruncatedSVD"),
+        (2, {"models 0": three, "models 1": four}, "expected 3 items, found 4"),
+        (2, {"models 1": four}, "model 0 is missing"),
+        (-1, {"models 0": three}, "expected a whole number of parts, found -1"),
+    ]
+    for count, parts, message in faults:
+        state = ModelState(facts={"models count": count}, parts=parts)
+        with pytest.raises(ModelFileError, match=message):
+            restored(SeparateModels, {}, state)
