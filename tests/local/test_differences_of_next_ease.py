@@ -11,25 +11,35 @@ from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
 from loca.data.splits import Split
 from loca.errors import DataError
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.local.local_ease import (
+from loca.local.combiner import FixedShare
+from loca.local.engines.differences import (
+    Differences,
     EaseDifferences,
     SizeBudget,
-    fit_ease_differences,
+    fit_differences,
     is_centre_for,
     plan_solving,
 )
-from loca.local.local_models import LocalTask, SeparateModels, blend_local
+from loca.local.engines.engine import Engine, ManyFits
+from loca.local.engines.loop import Loop
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.local.local_models import SeparateModels, blend_scores
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import TrainingData, clone
 
 CPU = torch.device("cpu")
-NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
+NARROW = Kernels(
+    n=4,
+    train_bandwidth=Quantile(0.6),
+    answer_bandwidth=Quantile(0.2),
+    embedding=TruncatedSVD(dimensions=8),
+)
 
 
 def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
@@ -41,9 +51,9 @@ def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
     )
 
 
-def a_task(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> LocalTask:
+def many_fits(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> ManyFits:
     data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32), device="cpu")
-    return LocalTask([base] * 3, data, weights_of, "local models")
+    return ManyFits([base] * 3, data, weights_of, "local models")
 
 
 @pytest.mark.parametrize("base", [NextEASE(l2=3.0), EASE(l2=3.0, denoising=0.6)])
@@ -52,44 +62,36 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.selected().fit(matrix, user_weights=one) for one in weights]
     centre = base.selected().fit(matrix)
-    kept = fit_ease_differences(a_task(clone(base), matrix, weights.__getitem__), centre, 10**6)
+    kept = fit_differences(many_fits(clone(base), matrix, weights.__getitem__), centre, 10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
-    expected = blend_local(histories, answering, lambda number, rows: dense[number].score(rows))
+    expected = blend_scores(histories, answering, lambda number, rows: dense[number].score(rows))
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
     assert np.abs(expected - centre.score(histories)).max() > 1e-3
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind"), [("one_by_one", SeparateModels), ("stacked", EaseDifferences)]
+    ("engine", "kind"), [(Loop(), SeparateModels), (Differences(), EaseDifferences)], ids=str
 )
 def test_loca_takes_it_as_a_base_in_both_forms(
-    engine: str, kind: type, planted_split: Split
+    engine: Engine, kind: type, planted_split: Split
 ) -> None:
-    base = NextEASE(l2=20.0)
     model = Loca(
-        base=base, embedding=TruncatedSVD(dimensions=8), engine=engine, alpha=0.5, **NARROW
+        base=NextEASE(l2=20.0), communities=NARROW, engine=engine, combiner=FixedShare(0.5)
     )
     model.fit(planted_split.train)
-    assert isinstance(model.locals_, kind)
+    assert isinstance(model.local_.models, kind)
     histories = planted_split.test.history_matrix[:20]
-    loop = Loca(
-        base=base, embedding=TruncatedSVD(dimensions=8), engine="one_by_one", alpha=0.5, **NARROW
-    )
-    np.testing.assert_allclose(
-        model.score(histories), loop.fit(planted_split.train).score(histories), atol=1e-5
-    )
+    loop = clone(model, engine=Loop()).fit(planted_split.train)
+    np.testing.assert_allclose(model.score(histories), loop.score(histories), atol=1e-5)
 
 
 def test_an_ensemble_of_kept_differences_has_a_centre_of_its_own_kind(planted_split: Split) -> None:
-    model = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="stacked").fit(
-        planted_split.train
-    )
+    model = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine=Differences())
+    model.fit(planted_split.train)
     assert isinstance(model.models_, EaseDifferences)
     assert isinstance(model.models_.centre_, NextEASE)
-    loop = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="one_by_one").fit(
-        planted_split.train
-    )
+    loop = clone(model, engine=Loop()).fit(planted_split.train)
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_allclose(model.score(histories), loop.score(histories), atol=1e-5)
 
@@ -108,13 +110,13 @@ def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(
         DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"
     ):
-        plan_solving(a_task(NextEASE(), ordered_rows(3)), SizeBudget.of(20, 5000), CPU)
+        plan_solving(many_fits(NextEASE(), ordered_rows(3)), SizeBudget.of(20, 5000), CPU)
 
 
 def test_a_gpu_solves_one_at_a_time_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, gpu = ordered_rows(4), torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert plan_solving(a_task(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu) == 1
+    assert plan_solving(many_fits(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu) == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        plan_solving(a_task(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu)
+        plan_solving(many_fits(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu)

@@ -13,24 +13,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.local.local_ease as differences_file
+import loca.local.engines.differences as differences_file
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.local_ease import (
+from loca.local.engines import engine_for
+from loca.local.engines.differences import (
     CompressedWeights,
+    Differences,
     EaseDifferences,
     SizeBudget,
-    fit_ease_differences,
+    fit_differences,
     largest_differences,
     plan_solving,
 )
-from loca.local.local_models import LocalTask, blend_local
+from loca.local.engines.engine import ManyFits
+from loca.local.engines.loop import Loop
+from loca.local.ensemble import Ensemble
+from loca.local.local_models import SeparateModels, blend_scores
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, solve_systems
-from loca.models.recommender import (
-    TrainingData,
-)
+from loca.models.recommender import TrainingData
 from loca.persistence.fit_context import NO_CONTEXT, FitContext, checkpoint_in
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
+from loca.typing import FloatArray
 
 CPU = torch.device("cpu")
 TALL, WIDE = (60, 25), (25, 60)
@@ -43,13 +49,13 @@ def random_matrix(seed: int, shape: tuple[int, int]) -> csr_array:
     return csr_array((np.random.default_rng(seed).random(shape) < 0.2).astype(np.float32))
 
 
-def random_weights(seed: int, count: int) -> np.ndarray:
+def random_weights(seed: int, count: int) -> FloatArray:
     """Weights from 0 to 3, about a fifth of them exactly 0."""
     rng = np.random.default_rng(seed)
     return rng.uniform(0, 3, count) * (rng.random(count) < 0.8)
 
 
-def dense_solution(matrix: csr_array, weights: np.ndarray, l2: float) -> np.ndarray:
+def dense_solution(matrix: csr_array, weights: FloatArray, l2: float) -> FloatArray:
     """Steck's closed form, term by term, in 64 bits."""
     rows = matrix.toarray().astype(np.float64)
     inverse = np.linalg.inv(rows.T @ (weights[:, None] * rows) + l2 * np.eye(rows.shape[1]))
@@ -58,32 +64,32 @@ def dense_solution(matrix: csr_array, weights: np.ndarray, l2: float) -> np.ndar
     return solution
 
 
-def solve_local(matrix: csr_array, weights: np.ndarray, l2: float) -> torch.Tensor:
+def solve_local(matrix: csr_array, weights: FloatArray, l2: float) -> torch.Tensor:
     """The weights of one local system."""
     return next(solve_systems([EaseSystem.of(matrix, weights, l2)], CPU)).weights()
 
 
-def a_task(
+def many_fits(
     base: Any,
     matrix: csr_array,
     count: int,
     weights_of: Any = None,
     context: FitContext = NO_CONTEXT,
-) -> LocalTask:
+) -> ManyFits:
     weights = np.ones(matrix.shape[0], np.float32)
     data = TrainingData(matrix, matrix, weights, None, context, device="cpu")
-    return LocalTask([base] * count, data, weights_of, "local models")
+    return ManyFits([base] * count, data, weights_of, "local models")
 
 
 def fitted_on(
-    matrix: csr_array, count: int, local_bytes: int, context: FitContext = NO_CONTEXT
+    matrix: csr_array, count: int, max_bytes: int, context: FitContext = NO_CONTEXT
 ) -> tuple[EaseDifferences, list[EASE], EASE]:
     """The kept differences of `count` communities with random weights, the same as dense models, and the centre."""
     weights = [random_weights(number, matrix.shape[0]) for number in range(count)]
     centre = EASE(l2=3.0).fit(matrix)
     dense = [EASE(l2=3.0).fit(matrix, user_weights=one) for one in weights]
-    task = a_task(EASE(l2=3.0), matrix, count, weights.__getitem__, context)
-    kept = fit_ease_differences(task, centre, local_bytes)
+    fits = many_fits(EASE(l2=3.0), matrix, count, weights.__getitem__, context)
+    kept = fit_differences(fits, centre, max_bytes)
     return kept, dense, centre
 
 
@@ -165,7 +171,7 @@ def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
     assert SizeBudget.of(70_000, 4 * 70_002 + 6 * 10).entries == 10
     assert SizeBudget.of(70_000, 9_000_000).index_type == np.uint32
     with pytest.raises(
-        ConfigError, match="local_bytes: expected at least 412 for 100 items, found 411"
+        ConfigError, match="max_bytes: expected at least 412 for 100 items, found 411"
     ):
         SizeBudget.of(100, 411)
 
@@ -179,7 +185,7 @@ def test_everything_kept_answers_as_the_loop_of_dense_models(
     kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
     kept.entries_at_once = at_once
     histories, answering = questions(11, users, shape[1], 5)
-    expected = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    expected = blend_scores(histories, answering, lambda j, rows: dense[j].score(rows))
     found = kept.blend(histories, answering)
     assert isinstance(found, np.ndarray)
     assert (found.dtype, kept.device) == (
@@ -196,15 +202,15 @@ def test_everything_kept_answers_as_the_loop_of_dense_models(
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), local_bytes=st.sampled_from([400, 700, 2000, 10**6]))
-def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_bytes: int) -> None:
-    kept, _, centre = fitted_on(random_matrix(seed, (15, 40)), 3, local_bytes)
+@given(seed=st.integers(0, 10_000), max_bytes=st.sampled_from([400, 700, 2000, 10**6]))
+def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, max_bytes: int) -> None:
+    kept, _, centre = fitted_on(random_matrix(seed, (15, 40)), 3, max_bytes)
     histories, answering = questions(seed, 9, 40, 3)
     assert kept.differences_ is not None
     models = (
         kept.differences_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
     )
-    expected = blend_local(histories, answering, lambda j, rows: rows @ models[j])
+    expected = blend_scores(histories, answering, lambda j, rows: rows @ models[j])
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
     spread = kept.blend(histories, answering, spread=True)
     np.testing.assert_allclose(spread, expected, atol=SCORES)
@@ -227,7 +233,7 @@ def test_reading_all_rows_or_picking_them_gives_the_same_answer(items: int) -> N
     kept, dense, _ = fitted_on(random_matrix(25, WIDE), 3, 10**6)
     histories = csr_array((np.ones(items, np.float32), np.arange(items), [0, items]), shape=(1, 60))
     answering = csr_array(np.array([[0.2, 0.0, 0.8]], np.float32))
-    expected = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    expected = blend_scores(histories, answering, lambda j, rows: dense[j].score(rows))
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
 
 
@@ -235,16 +241,14 @@ def test_more_room_means_a_smaller_error() -> None:
     matrix = random_matrix(12, (30, 50))
     histories, answering = questions(13, 20, 50, 4)
     errors = []
-    for local_bytes in (600, 2000, 6000, 10**6):
-        kept, dense, _ = fitted_on(matrix, 4, local_bytes)
-        expected = blend_local(
+    for max_bytes in (600, 2000, 6000, 10**6):
+        kept, dense, _ = fitted_on(matrix, 4, max_bytes)
+        expected = blend_scores(
             histories, answering, lambda j, rows, dense=dense: dense[j].score(rows)
         )
         errors.append(float(np.abs(kept.blend(histories, answering) - expected).mean()))
-        assert (
-            kept.state().arrays["columns"].nbytes + kept.state().arrays["values"].nbytes
-            <= 4 * local_bytes
-        )
+        stored = kept.differences_
+        assert stored.columns.nbytes + stored.values.nbytes <= 4 * max_bytes
     assert errors == sorted(errors, reverse=True)
 
 
@@ -261,19 +265,20 @@ def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
 def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> None:
     matrix, solved = random_matrix(15, WIDE), []
 
-    def weights_of(number: int) -> np.ndarray:
+    def weights_of(number: int) -> FloatArray:
         solved.append(number)
         return random_weights(number, 25)
 
     with checkpoint_in(tmp_path / "work", fingerprint={"a": 1}, resume=False) as context:
         whole, _, centre = fitted_on(matrix, 4, 900, context)
         context.checkpoint.delete("local models 2")
-        again = fit_ease_differences(
-            a_task(EASE(l2=3.0), matrix, 4, weights_of, context), centre, 900
+        again = fit_differences(
+            many_fits(EASE(l2=3.0), matrix, 4, weights_of, context), centre, 900
         )
     assert solved == [2]
-    for name, array in whole.state().arrays.items():
-        np.testing.assert_array_equal(again.state().arrays[name], array)
+    arrays = state_of(again.differences_).arrays
+    for name, array in state_of(whole.differences_).arrays.items():
+        np.testing.assert_array_equal(arrays[name], array)
 
 
 def test_groups_of_communities_give_what_they_give_one_by_one(
@@ -294,7 +299,7 @@ def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(
         DataError, match=r"local models: 3 local EASE models: .* take fewer communities"
     ):
-        plan_solving(a_task(EASE(), random_matrix(18, TALL), 3), SizeBudget.of(25, 5000), CPU)
+        plan_solving(many_fits(EASE(), random_matrix(18, TALL), 3), SizeBudget.of(25, 5000), CPU)
 
 
 def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(
@@ -304,85 +309,112 @@ def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        assert plan_solving(a_task(EASE(), matrix, 40), room, gpu) == expected
+        assert plan_solving(many_fits(EASE(), matrix, 40), room, gpu) == expected
     large = csr_array(np.eye(600, dtype=np.float32))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert plan_solving(a_task(EASE(), large, 40), SizeBudget.of(600, 5000), gpu) == 1
+    assert plan_solving(many_fits(EASE(), large, 40), SizeBudget.of(600, 5000), gpu) == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        plan_solving(a_task(EASE(), matrix, 40), room, gpu)
+        plan_solving(many_fits(EASE(), matrix, 40), room, gpu)
 
 
-def restored(changes: Mapping[str, Any]) -> EaseDifferences:
-    kept, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
-    arrays = {
-        name: array for name, array in (kept.state().arrays | changes).items() if array is not None
-    }
-    return EaseDifferences.restore({"local_bytes": 900}, ModelState(arrays=arrays))
+def damaged(changes: Mapping[str, Any]) -> CompressedWeights:
+    """Load stored differences of which some arrays are others; None leaves one out."""
+    model, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
+    arrays = {**state_of(model.differences_).arrays, **changes}
+    present = {name: array for name, array in arrays.items() if array is not None}
+    return restored(CompressedWeights, {}, ModelState(arrays=present))
 
 
 def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
-    kept, _, centre = fitted_on(random_matrix(20, WIDE), 3, 900)
-    state = kept.state()
-    again = EaseDifferences.restore({"local_bytes": 900}, state)
-    assert again.differences_ is not None
-    assert all(
-        np.shares_memory(getattr(again.differences_, name), array)
-        for name, array in state.arrays.items()
-    )
+    model, _, centre = fitted_on(random_matrix(20, WIDE), 3, 900)
+    state = state_of(model.differences_)
+    differences = restored(CompressedWeights, {}, state)
+    for name, array in state.arrays.items():
+        assert np.shares_memory(getattr(differences, name), array)
     histories, answering = questions(21, 9, 60, 3)
+    # In the files of a shard the centre is missing.
+    parts: dict[str, Any] = {"differences": differences}
+    again = restored(EaseDifferences, {}, ModelState(parts=parts))
     with pytest.raises(NotFittedError):
         again.blend(histories, answering)
     frozen = EASE(l2=3.0)
     frozen.weights_ = centre.weights_.copy()
     frozen.weights_.flags.writeable = False
-    np.testing.assert_array_equal(
-        again.around(frozen).blend(histories, answering), kept.blend(histories, answering)
-    )
-    dense = again.blend(histories, answering, spread=True)
-    np.testing.assert_allclose(dense, kept.blend(histories, answering), atol=SCORES)
+    again = restored(EaseDifferences, {}, ModelState(parts={**parts, "centre": frozen}))
+    expected = model.blend(histories, answering)
+    np.testing.assert_array_equal(again.blend(histories, answering), expected)
+    spread = again.blend(histories, answering, spread=True)
+    np.testing.assert_allclose(spread, expected, atol=SCORES)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": np.zeros(3, np.uint16)}, "one value per column"),
-        ({"columns": np.zeros(3, np.int64)}, "columns are int64, expected u2 or u4"),
-        ({"values": np.zeros(3, np.float64)}, "values are float64"),
-        ({"columns": None}, "the arrays columns are missing"),
+        ({"columns": np.zeros(3, np.uint16)}, r"values: expected shape \(3,\), entries"),
+        ({"columns": np.zeros(3, np.int64)}, "columns: .* of uint16 or uint32, found .* of int64"),
+        ({"values": np.zeros(3, np.float64)}, "values: .* of float16 or float32, found .* float64"),
+        ({"columns": None}, "columns is missing"),
         ({"row_starts": np.zeros((3, 61), np.uint32)}, "row starts that rise"),
-        (
-            {"row_starts": np.zeros((4, 61), np.uint32)},
-            r"\(4,\) offsets do not fit row starts \(4, 61\)",
-        ),
+        ({"row_starts": np.zeros((4, 61), np.uint32)}, r"scales: expected shape \(4,\)"),
+        ({"offsets": np.arange(5)}, r"\(5,\) offsets do not fit row starts \(3, 61\)"),
         ({"offsets": np.array([0, 5, 4, 9])}, "row starts that rise"),
-        ({"scales": np.array([1, 0, 1], np.float32)}, "finite scales above 0"),
-        ({"scales": np.array([1, 1], np.float32)}, "one scale per community"),
+        ({"scales": np.array([1, 0, 1], np.float32)}, "expected scales above 0"),
+        ({"scales": np.array([1, np.inf, 1], np.float32)}, "scales: expected finite numbers"),
+        ({"scales": np.array([1, 1], np.float32)}, r"scales: expected shape \(3,\)"),
     ],
 )
 def test_a_damaged_state_is_refused(changes: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ModelFileError, match=message):
-        restored(changes)
+        damaged(changes)
 
 
 def test_columns_beyond_the_catalogue_and_too_few_entries_are_refused() -> None:
-    arrays = dict(fitted_on(random_matrix(20, WIDE), 3, 900)[0].state().arrays)
+    arrays = state_of(damaged({})).arrays
     beyond = arrays["columns"].copy()
     beyond[5] = 60
     with pytest.raises(ModelFileError, match="expected columns below 60"):
-        restored({"columns": beyond})
+        damaged({"columns": beyond})
     with pytest.raises(ModelFileError, match=r"expected \d+ entries, found"):
-        restored({"columns": arrays["columns"][:-1], "values": arrays["values"][:-1]})
+        damaged({"columns": arrays["columns"][:-1], "values": arrays["values"][:-1]})
 
 
 def test_a_centre_of_other_items_and_questions_of_other_shapes_are_refused() -> None:
-    kept, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
-    with pytest.raises(ModelFileError, match="expected a centre of 60 items, found 25"):
-        kept.around(EASE().fit(random_matrix(1, TALL)))
+    model, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
+    parts: dict[str, Any] = {
+        "differences": model.differences_,
+        "centre": EASE().fit(random_matrix(1, TALL)),
+    }
+    with pytest.raises(ModelFileError, match="centre: expected 60 items, found 25"):
+        restored(EaseDifferences, {}, ModelState(parts=parts))
     histories, answering = questions(21, 9, 60, 3)
     with pytest.raises(DataError, match="answer_weights: expected 9 users × 3 communities"):
-        kept.blend(histories, csr_array(answering[:5]))
+        model.blend(histories, csr_array(answering[:5]))
     with pytest.raises(DataError, match="histories: expected 60 items"):
-        kept.blend(csr_array(histories[:, :30]), answering)
-    with pytest.raises(ConfigError, match="local_bytes: expected a whole number ≥ 1, found 0"):
-        EaseDifferences(local_bytes=0)
+        model.blend(csr_array(histories[:, :30]), answering)
+    with pytest.raises(ConfigError, match="max_bytes: expected a whole number ≥ 1, found 0"):
+        Differences(max_bytes=0)
+
+
+def test_dense_models_are_stored_where_they_take_no_more_bytes(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_60_items = 4 * 60**2
+    for most, kind in ((of_60_items, Loop), (of_60_items - 1, Differences)):
+        monkeypatch.setattr(differences_file, "MAX_BYTES", most)
+        assert type(engine_for(EASE(), 60)) is kind
+    models = {
+        engine: Ensemble(base=EASE(), models=2, engine=engine).fit(planted_split.train).models_
+        for engine in (Loop(), Differences(max_bytes=of_60_items), Differences())
+    }
+    kinds = [type(model) for model in models.values()]
+    assert kinds == [SeparateModels, EaseDifferences, EaseDifferences]
+
+
+def test_a_fit_stores_no_more_than_max_bytes_of_a_model(planted_split: Split) -> None:
+    few = Ensemble(base=EASE(), models=2, engine=Differences(max_bytes=2000))
+    stored = few.fit(planted_split.train).models_.differences_
+    n_bytes = sum(array.nbytes for array in state_of(stored).arrays.values())
+    n_offsets = 3
+    assert n_bytes - 8 * n_offsets <= 2 * 2000
+    assert n_bytes == 2 * SizeBudget.of(60, 2000).stored_bytes + 8
