@@ -1,4 +1,4 @@
-"""A comparison and how it is written: plain tables, Markdown, CSV, JSON, settings, and the folder of all of them."""
+"""A comparison and how it is written: plain tables, Markdown, CSV, JSON, and settings."""
 
 from __future__ import annotations
 
@@ -22,18 +22,11 @@ from loca.registry import MODELS, SpaceName
 from loca.remarks import Remarks, shown_remarks
 from loca.search_space import Budget
 from loca.text_table import Tabular, TextTable, csv_text, finite
-from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
+from loca.tuning.model_selection import SELECTED_ON_TEST, CandidateResult, ProtocolName
 from loca.tuning.recency_selection import recency_json
 
 # What says how a model is computed, and not what it is.
-_HOW_COMPUTED = (
-    "model",
-    "seed",
-    "engine",
-    "precision",
-    "answer_precision",
-    "local_bytes",
-)
+_HOW_COMPUTED = {"model", "seed", "engine"}
 _DIFFERENCE_KEYS = (
     "first", "second", "mean", "relative", "low", "high",
     "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
@@ -135,10 +128,10 @@ class Comparison(Tabular):
         -------
         ComparedModel
         """
-        found = {one.name: one for one in self.measured}
-        if name not in found:
-            raise ConfigError(f"no model {name!r} in this comparison{did_you_mean(name, found)}")
-        return found[name]
+        outcomes = {outcome.name: outcome for outcome in self.measured}
+        if name not in outcomes:
+            raise ConfigError(f"no model {name!r} in this comparison{did_you_mean(name, outcomes)}")
+        return outcomes[name]
 
     def difference(self, first: str, second: str) -> Difference:
         """Return one of the differences.
@@ -152,35 +145,39 @@ class Comparison(Tabular):
         -------
         Difference
         """
-        found = {(one.first, one.second): one for one in self.differences}
-        if (first, second) not in found:
-            compared = ", ".join(" − ".join(pair) for pair in found) or "none"
+        differences = {(paired.first, paired.second): paired for paired in self.differences}
+        if (first, second) not in differences:
+            compared = ", ".join(" − ".join(pair) for pair in differences) or "none"
             raise ConfigError(
                 f"{first!r} was not compared with {second!r}; compared were {compared}"
             )
-        return found[first, second]
+        return differences[first, second]
 
     @property
     def heading(self) -> str:
         """How the figures came about, and what every model was chosen with, in two lines."""
         first = self.measured[0].evaluation
-        who = f"{len(first.users):,} test users, {first.item_count:,} items"
+        sizes = f"{len(first.users):,} test users, {first.item_count:,} items"
         fate = "refitted on train + validation" if self.refit else "not refitted"
-        how = f"protocol clean: chosen on validation, {fate}, tested once; {who}"
+        how = f"protocol clean: chosen on validation, {fate}, tested once; {sizes}"
         if self.protocol == "paper":
-            how = f"*** {SELECTED_ON_TEST} *** protocol paper: every choice was made on the test items; {who}"
+            choices = "every choice was made on the test items"
+            how = f"*** {SELECTED_ON_TEST} *** protocol paper: {choices}; {sizes}"
         return f"{how}\nbudget: {self._budget_text()}"
 
     def _budget_text(self) -> str:
-        """What tuning had, or how many settings each model was chosen from, so that none is given more unseen."""
+        """Return what every model was tuned or chosen with, so that none has more unseen."""
         if self.budget is not None:
-            inherits = any(one.parameters["model"] in ("Loca", "Ensemble") for one in self.measured)
-            after = "; local models and ensembles begin with their base's choice, ensembles with their size too"
-            after += (
-                ", dealt controls have all settings of their local model" if self._dealt() else ""
-            )
-            return f"{self.budget}, tuned in the space {self.space}{after if inherits else ''}"
-        counts = {one.name: len(one.tried) for one in self.measured if not one.repeats}
+            text = f"{self.budget}, tuned in the space {self.space}"
+            if any(outcome.size is not None for outcome in self.measured):
+                text += "; local models and ensembles begin with their base's choice, "
+                text += "ensembles with their size too"
+                if self._controls():
+                    text += ", dealt controls have all settings of their local model"
+            return text
+        counts = {
+            outcome.name: len(outcome.tried) for outcome in self.measured if not outcome.repeats
+        }
         if len(set(counts.values())) == 1:
             count = next(iter(counts.values()))
             return f"{count} setting{'s' if count > 1 else ''} per model"
@@ -191,9 +188,10 @@ class Comparison(Tabular):
     def tables(self) -> tuple[TextTable, TextTable]:
         """Lay out one row per model, and one per difference.
 
-        A model has Recall and NDCG at each length, the compared metric with its interval, the settings that it was
-        chosen from and its seconds; where models were tuned, trials given up early and the seconds of tuning stand
-        beside. A difference has its size, its interval, t, the p values of both tests, and a verdict.
+        A model has Recall and NDCG at each length, the compared metric with its interval, the
+        settings that it was chosen from and its seconds; where models were tuned, trials given up
+        early and the seconds of tuning stand beside. A difference has its size, its interval, t, the
+        p values of both tests, and a verdict.
 
         Returns
         -------
@@ -206,86 +204,110 @@ class Comparison(Tabular):
         if self.metric not in names:
             names.append(self.metric)
         titles = [Metric.label_of(name) for name in names]
+        metric = Metric.label_of(self.metric)
         costs = ("trials",) if self.budget is None else ("trials (pruned)", "tuning s")
+        header = ("model", *titles, f"95 % of {metric}", *costs, "seconds")
         models = []
-        for one in self.measured:
-            means, (low, high) = one.evaluation.means(), one.evaluation.intervals()[self.metric]
-            trials: tuple[str, ...] = (
-                (f"{len(one.tried)}",) if self.budget is None else ("its own", "")
-            )
-            if one.repeats:
-                trials = ("–",) * len(costs)
-            if self.budget is not None and one.tuning is not None:
-                failures = f", {one.tuning.failed} failed" if one.tuning.failed else ""
-                trials = (
-                    f"{one.tuning.finished} ({one.tuning.pruned}{failures})",
-                    f"{one.tuning.seconds:.1f}",
-                )
-            figures = (f"{means[name]:.4f}" for name in names)
-            models.append(
-                (one.name, *figures, f"{low:.4f} – {high:.4f}", *trials, f"{one.seconds:.1f}")
-            )
-        differences, metric = [], Metric.label_of(self.metric)
-        for other in self.differences:
-            corrected = other.paired, other.t_p_holm, other.wilcoxon_p_holm
-            name = f"{other.first} − {other.second}"
-            differences.append((name, *paired_figures(*corrected), verdict_on(*corrected)))
-        header = "model", *titles, f"95 % of {metric}", *costs, "seconds"
-        figures_of = "mean", "relative", "95 % interval", "t", "p t (Holm)", "p Wilcoxon (Holm)", ""
-        compared = TextTable((f"difference in {metric}", *figures_of), tuple(differences))
-        return TextTable(header, tuple(models)), compared
+        for outcome in self.measured:
+            means = outcome.evaluation.means()
+            low, high = outcome.evaluation.intervals()[self.metric]
+            figures = [f"{means[name]:.4f}" for name in names]
+            interval = f"{low:.4f} – {high:.4f}"
+            costs_of = self._costs_of(outcome)
+            models.append((outcome.name, *figures, interval, *costs_of, f"{outcome.seconds:.1f}"))
+        differences = []
+        for difference in self.differences:
+            name = f"{difference.first} − {difference.second}"
+            paired = difference.paired
+            p_values = difference.t_p_holm, difference.wilcoxon_p_holm
+            verdict = verdict_on(paired, *p_values)
+            differences.append((name, *paired_figures(paired, *p_values), verdict))
+        paired_header = (
+            f"difference in {metric}",
+            "mean",
+            "relative",
+            "95 % interval",
+            "t",
+            "p t (Holm)",
+            "p Wilcoxon (Holm)",
+            "",
+        )
+        return TextTable(header, tuple(models)), TextTable(paired_header, tuple(differences))
+
+    def _costs_of(self, outcome: ComparedModel) -> tuple[str, ...]:
+        """Return the cells that say how many settings a model was chosen from, and at what cost."""
+        if self.budget is None:
+            return ("–",) if outcome.repeats else (f"{len(outcome.tried)}",)
+        if outcome.repeats:
+            return ("–", "–")
+        tuning = outcome.tuning
+        if tuning is None:
+            return ("its own", "")
+        failures = f", {tuning.failed} failed" if tuning.failed else ""
+        return (f"{tuning.finished} ({tuning.pruned}{failures})", f"{tuning.seconds:.1f}")
 
     def footnotes(self) -> list[list[str]]:
-        """Return lines below the tables, in groups: what differences mean, or why there are none; choices; failures."""
-        meanings, choices = [*self._too_few_users(), *self._meanings()], []
-        for one in self.measured:
-            if one.tuning is not None:
-                settings = _in_words(flat_settings(one.tuning.settings)) or "nothing new"
-                choices.append(f"{one.name} was tuned to {settings}: {one.tuning.score:.4f}")
-            if len(one.tried) > 1:
-                others = "; ".join(
-                    str(other) for place, other in enumerate(one.tried) if place != one.chosen
-                )
-                choices.append(f"{one.name} chose {one.selected} (against {others})")
-        for one in self.measured:
-            choices += (
-                []
-                if one.selected.recency is None
-                else [f"{one.name} chose recency: {one.selected.recency}"]
-            )
-        failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
-        notes = shown_remarks(self.remarks)
-        return [lines for lines in (meanings, choices, failures, notes) if lines]
+        """Return the lines below the tables, in groups.
 
-    def _dealt(self) -> list[str]:
-        """The names of the dealt controls."""
+        What differences mean, or why there are none; choices; failures; remarks.
+        """
+        meanings = [*self._too_few_users(), *self._meanings()]
+        failures = [f"{name} failed: {reason}" for name, reason in self.failed.items()]
+        groups = (meanings, self._choices(), failures, shown_remarks(self.remarks))
+        return [lines for lines in groups if lines]
+
+    def _choices(self) -> list[str]:
+        """Return what each model was tuned to, and what it chose."""
+        lines = []
+        for outcome in self.measured:
+            if outcome.tuning is not None:
+                settings = _in_words(flat_settings(outcome.tuning.settings)) or "nothing new"
+                lines.append(f"{outcome.name} was tuned to {settings}: {outcome.tuning.score:.4f}")
+            if len(outcome.tried) > 1:
+                others = [
+                    str(candidate)
+                    for number, candidate in enumerate(outcome.tried)
+                    if number != outcome.chosen
+                ]
+                against = "; ".join(others)
+                lines.append(f"{outcome.name} chose {outcome.selected} (against {against})")
+        lines += [
+            f"{outcome.name} chose recency: {outcome.selected.recency}"
+            for outcome in self.measured
+            if outcome.selected.recency is not None
+        ]
+        return lines
+
+    def _controls(self) -> list[str]:
+        """Return the names of the controls with communities of other users."""
         return [
-            one.name
-            for one in self.measured
-            if one.parameters.get("communities") == "dealt" and not one.repeats
+            outcome.name for outcome in self.measured if outcome.is_control and not outcome.repeats
         ]
 
     def _meanings(self) -> list[str]:
-        """What the rows of controls say."""
+        """Return what the rows of controls say."""
         lines = []
-        if self._dealt():
+        if self._controls():
             lines.append(
-                f"{', '.join(self._dealt())}: memberships dealt to other users at random (beside a model that chooses "
-                "its communities itself: those of a mixture with its defaults). What a local model gains over the "
-                "dealt form is locality; what the dealt form gains over an ensemble of as many is diversity."
+                f"{', '.join(self._controls())}: memberships dealt to other users at random "
+                "(beside a model that chooses its communities itself: those of a mixture with its "
+                "defaults). What a local model gains over the dealt form is locality; what the "
+                "dealt form gains over an ensemble of as many is diversity."
             )
-        for one in (one for one in self.measured if one.repeats):
-            lines.append(
-                f"{one.name}: {one.repeats} as chosen, trained as long as the longest model over the same network"
-            )
+        lines += [
+            f"{outcome.name}: {outcome.repeats} as chosen, trained as long as the longest model "
+            "over the same network"
+            for outcome in self.measured
+            if outcome.repeats
+        ]
         return lines
 
     def _too_few_users(self) -> list[str]:
-        users = len(self.measured[0].evaluation.users)
-        reason = (
-            f"no differences between the models: they need at least 2 test users, found {users}"
-        )
-        return [reason] if users < 2 <= len(self.measured) else []
+        n_users = len(self.measured[0].evaluation.users)
+        if n_users >= 2 or len(self.measured) < 2:
+            return []
+        needed = "they need at least 2 test users"
+        return [f"no differences between the models: {needed}, found {n_users}"]
 
     def shown(self) -> list[str | TextTable]:
         """Return what a person reads: the heading, both tables and the remarks.
@@ -295,13 +317,12 @@ class Comparison(Tabular):
         list of str or TextTable
         """
         models, differences = self.tables()
-        lines: list[str | TextTable] = [
-            self.heading,
-            "",
-            models,
-            *(("", differences) if self.differences else ()),
-        ]
-        return [*lines, *(line for group in self.footnotes() for line in ("", *group))]
+        lines: list[str | TextTable] = [self.heading, "", models]
+        if self.differences:
+            lines += ["", differences]
+        for group in self.footnotes():
+            lines += ["", *group]
+        return lines
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return every metric of every model as a table.
@@ -309,33 +330,30 @@ class Comparison(Tabular):
         Returns
         -------
         dict of str to ndarray
-            `model`, `metric`, `mean`, the `low` and the `high` end of the 95 % interval, `users`, `seconds`, and
-            `is_result`, which is false where choices were made on test.
+            `model`, `metric`, `mean`, the `low` and the `high` end of the 95 % interval, `users`,
+            `seconds`, and `is_result`, which is false where choices were made on test.
         """
         records = self._records()
-        kinds = {
-            name: object if isinstance(one, str) else type(one) for name, one in records[0].items()
-        }
-        return {
-            name: np.array([one[name] for one in records], kind) for name, kind in kinds.items()
-        }
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for name, first in records[0].items():
+            kind = object if isinstance(first, str) else type(first)
+            columns[name] = np.array([record[name] for record in records], kind)
+        return columns
 
     def _records(self) -> list[dict[str, Any]]:
         records = []
-        for one in self.measured:
-            own = {
-                "users": len(one.evaluation.users),
-                "seconds": one.seconds,
+        for outcome in self.measured:
+            facts = {
+                "users": len(outcome.evaluation.users),
+                "seconds": outcome.seconds,
                 "is_result": self.protocol == "clean",
             }
-            records += [
-                {"model": one.name, "metric": metric, **figures, **own}
-                for metric, figures in one.evaluation.to_json()["metrics"].items()
-            ]
+            for metric, figures in outcome.evaluation.to_json()["metrics"].items():
+                records.append({"model": outcome.name, "metric": metric, **figures, **facts})
         return records
 
     def to_markdown(self) -> str:
-        """Write heading, budget, both tables, the choices, and the settings that every model ended with, in Markdown.
+        """Write heading, budget, both tables, the choices, and all settings, in Markdown.
 
         Returns
         -------
@@ -343,33 +361,36 @@ class Comparison(Tabular):
         """
         models, differences = self.tables()
         parts = [*self.heading.split("\n"), models.markdown()]
-        parts += [differences.markdown()] if self.differences else []
+        if self.differences:
+            parts.append(differences.markdown())
         parts += [f"- {line}" for lines in self.footnotes() for line in lines]
         settings = []
-        for one in self.measured:
-            own = {
+        for outcome in self.measured:
+            chosen = {
                 name: value
-                for name, value in one.parameters.items()
-                if name.split(".")[-1] not in _HOW_COMPUTED
+                for name, value in outcome.parameters.items()
+                if not _HOW_COMPUTED & {*name.split(".")}
             }
-            settings.append(f"- {one.name}: {_in_words(own) or 'nothing to set'}")
+            settings.append(f"- {outcome.name}: {_in_words(chosen) or 'nothing to set'}")
         return "\n\n".join([*parts, "Settings:\n\n" + "\n".join(settings)]) + "\n"
 
     def to_csv(self) -> str:
-        """Write one line per model and metric: mean, interval, users, seconds, and what tuning took if any.
+        """Write one line per model and metric: mean, interval, users, seconds, and tuning if any.
 
         Returns
         -------
         str
         """
-        records, costs = self._records(), ("finished", "pruned", "tuning_seconds")
+        records = self._records()
         for record in records:
             record["seconds"] = f"{record['seconds']:.2f}"
-            if (tuning := self.of(record["model"]).tuning) is not None:
-                record |= zip(
-                    costs, (tuning.finished, tuning.pruned, f"{tuning.seconds:.2f}"), strict=True
-                )
-        return csv_text(records, (*records[0], *costs))
+            tuning = self.of(record["model"]).tuning
+            if tuning is not None:
+                record["finished"] = tuning.finished
+                record["pruned"] = tuning.pruned
+                record["tuning_seconds"] = f"{tuning.seconds:.2f}"
+        names = dict.fromkeys([*records[0], "finished", "pruned", "tuning_seconds"])
+        return csv_text(records, tuple(names))
 
     def differences_to_csv(self) -> str:
         """Write one line per difference: mean, interval, both tests and their corrected p values.
@@ -378,8 +399,9 @@ class Comparison(Tabular):
         -------
         str
         """
-        own = {"metric": self.metric, "is_result": self.protocol == "clean"}
-        return csv_text([one.record() | own for one in self.differences], (*_DIFFERENCE_KEYS, *own))
+        facts = {"metric": self.metric, "is_result": self.protocol == "clean"}
+        records = [difference.record() | facts for difference in self.differences]
+        return csv_text(records, (*_DIFFERENCE_KEYS, *facts))
 
     def to_json(self) -> dict[str, Any]:
         """Return all figures as JSON values; `is_result` is false where choices were made on test.
@@ -390,78 +412,83 @@ class Comparison(Tabular):
         """
         budget: dict[str, Any] = {"text": self._budget_text()}
         if self.budget is not None:
-            budget |= {
-                "trials": self.budget.trials,
-                "seconds": self.budget.seconds,
-                "space": self.space,
-            }
-        written = {
+            budget["trials"] = self.budget.trials
+            budget["seconds"] = self.budget.seconds
+            budget["space"] = self.space
+        document: dict[str, Any] = {
             "protocol": self.protocol,
             "is_result": self.protocol == "clean",
             "refit": self.refit and self.protocol == "clean",
             "metric": self.metric,
             "control": self.control,
             "budget": budget,
-            "models": [_measured_json(one) for one in self.measured],
-            "differences": [one.record() for one in self.differences],
+            "models": [_measured_json(outcome) for outcome in self.measured],
+            "differences": [difference.record() for difference in self.differences],
         }
-        reasons = {
-            "no_differences": "".join(self._too_few_users()),
-            "failed": dict(self.failed),
-            "warning": SELECTED_ON_TEST if self.protocol == "paper" else "",
-        }
-        clean: dict[str, Any] = finite(
-            written | {name: reason for name, reason in reasons.items() if reason}
-        )
+        if self._too_few_users():
+            document["no_differences"] = "".join(self._too_few_users())
+        if self.failed:
+            document["failed"] = dict(self.failed)
+        if self.protocol == "paper":
+            document["warning"] = SELECTED_ON_TEST
+        clean: dict[str, Any] = finite(document)
         return clean
 
 
-def _measured_json(one: ComparedModel) -> dict[str, Any]:
-    evaluation, tuning = one.evaluation, one.tuning
-    tried = []
-    for other in one.tried:
-        choice = {} if other.recency is None else {"recency_choice": other.recency.as_json()}
-        tried.append(
-            {
-                "settings": other.settings,
-                "metric": other.metric,
-                "validation": other.score,
-                "seconds": other.seconds,
-                **choice,
-            }
-        )
+def _measured_json(outcome: ComparedModel) -> dict[str, Any]:
     written = {
-        "name": one.name,
-        **evaluation.to_json(),
-        "parameters": one.parameters,
-        "tried": tried,
-        "chosen": one.chosen,
-        "recency": recency_json(one.recency),
-        "seconds": one.seconds,
+        "name": outcome.name,
+        **outcome.evaluation.to_json(),
+        "parameters": outcome.parameters,
+        "tried": [_candidate_json(candidate) for candidate in outcome.tried],
+        "chosen": outcome.chosen,
+        "recency": recency_json(outcome.recency),
+        "seconds": outcome.seconds,
     }
+    tuning = outcome.tuning
     if tuning is not None:
         written["tuning"] = {
             "settings": flat_settings(tuning.settings),
             "metric": tuning.metric,
             "validation": tuning.score,
-            **{name: vars(tuning)[name] for name in ("finished", "pruned", "failed", "seconds")},
+            "finished": tuning.finished,
+            "pruned": tuning.pruned,
+            "failed": tuning.failed,
+            "seconds": tuning.seconds,
         }
     return written
 
 
+def _candidate_json(candidate: CandidateResult) -> dict[str, Any]:
+    written = {
+        "settings": candidate.settings,
+        "metric": candidate.metric,
+        "validation": candidate.score,
+        "seconds": candidate.seconds,
+    }
+    if candidate.recency is not None:
+        written["recency_choice"] = candidate.recency.as_json()
+    return written
+
+
 def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> tuple[str, ...]:
-    """Mean, relative mean, interval, t and the corrected p values of a difference, as a row of a table has them."""
-    # A p value is never 0: what has underflowed is called small.
-    t_text, wilcoxon_text = (f"{p:.2g}" if p > 0 else "< 1e-300" for p in (t_p, wilcoxon_p))
-    interval = f"{paired.low:+.4f} … {paired.high:+.4f}"
+    """Return the figures of a difference as a row of a table has them.
+
+    These are the mean, the relative mean, the interval, t and the corrected p values.
+    """
     return (
         f"{paired.mean:+.4f}",
         f"{paired.relative:+.1%}",
-        interval,
+        f"{paired.low:+.4f} … {paired.high:+.4f}",
         f"{paired.t:.1f}",
-        t_text,
-        wilcoxon_text,
+        _p_text(t_p),
+        _p_text(wilcoxon_p),
     )
+
+
+def _p_text(p: float) -> str:
+    """Return a p value in two digits; it is never 0: what has underflowed is called small."""
+    return f"{p:.2g}" if p > 0 else "< 1e-300"
 
 
 def _in_words(settings: Mapping[str, Any]) -> str:
@@ -470,15 +497,20 @@ def _in_words(settings: Mapping[str, Any]) -> str:
 
 def check_file(folder: Path | None) -> None:
     """Refuse, before any work is done, a folder to write into that is a file."""
-    for one in () if folder is None else (folder, *folder.parents):
-        if one.exists() and not one.is_dir():
+    if folder is None:
+        return
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
             raise ConfigError(
-                f"{one}: expected a folder to write into, found a file; choose another name"
+                f"{path}: expected a folder to write into, found a file; choose another name"
             )
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
-    """Write comparison.txt, .md, .csv and .json, and differences.csv; each replaces an older one as a whole."""
+    """Write the comparison as text, Markdown, CSV and JSON, and differences.csv.
+
+    Each file replaces an older one as a whole.
+    """
     document = json.dumps(comparison.to_json(), ensure_ascii=False, indent=1, allow_nan=False)
     write_whole(folder / "comparison.txt", str(comparison) + "\n")
     write_whole(folder / "comparison.md", comparison.to_markdown())
@@ -488,19 +520,21 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
 
 
 def settings_file(comparison: Comparison) -> str:
-    """The chosen settings of all models of the catalogue as TOML that commands take with --config."""
+    """Return the chosen settings of all models of the catalogue as TOML that `--config` takes."""
     known = {
-        one.name: one.settings
-        for one in comparison.measured
-        if one.name in MODELS and one.settings is not None
+        outcome.name: outcome.settings
+        for outcome in comparison.measured
+        if outcome.name in MODELS and outcome.settings is not None
     }
-    sections = {name: table for name, table in known.items() if table}
-    named: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     if known:
-        named["compare"] = {"models": list(known), "protocol": comparison.protocol}
-        chosen_by = comparison.measured[0].selected.metric
-        is_named = chosen_by.rpartition("@")[0] in METRICS  # a file cannot hold a function
-        if chosen_by != str(DEFAULT_METRIC) and is_named:
-            named["compare"]["metric"] = chosen_by
-    warning = [SELECTED_ON_TEST] if comparison.protocol == "paper" else []
-    return toml_text([*warning, *comparison.heading.split("\n")], {**named, **sections})
+        sections["compare"] = {"models": list(known), "protocol": comparison.protocol}
+        metric = comparison.measured[0].selected.metric
+        is_named = metric.rpartition("@")[0] in METRICS  # a file cannot hold a function
+        if metric != str(DEFAULT_METRIC) and is_named:
+            sections["compare"]["metric"] = metric
+    sections |= {name: table for name, table in known.items() if table}
+    comments = comparison.heading.split("\n")
+    if comparison.protocol == "paper":
+        comments = [SELECTED_ON_TEST, *comments]
+    return toml_text(comments, sections)
