@@ -1,4 +1,4 @@
-"""Local models in shards: the numbers of one machine, whatever their number, and whatever is lost on the way."""
+"""Local models in shards have the numbers of one machine, however many, and whatever is lost."""
 
 from __future__ import annotations
 
@@ -6,51 +6,62 @@ import gc
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import loca
 from loca.cluster.executor import ShardExecutor
-from loca.cluster.shards import Job, Shard, dump_weights, plan_shards, read_weights
+from loca.cluster.shards import (
+    Job,
+    Shard,
+    dump_weights,
+    kinds_of,
+    plan_shards,
+    read_weights,
+)
 from loca.cluster.storage import remove_jobs
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.local.sharded_models import ShardedModels
 from loca.memory import DataSize
 from loca.models.early_stopping import BestWeights
+from loca.models.recommender import clone
+from loca.paper.stopping import StopEach
+from loca.persistence.learned import parts_of, restored
 from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import FORMAT, VERSION, open_sealed, sealed_json
 
 VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
+SMALL_DIFFERENCES = loca.Differences(max_bytes=8000)
 CASES: dict[str, Callable[[], Any]] = {
     "networks of mixtures": lambda: loca.Loca(
-        base=loca.MultVAE(**VAE), communities="mixture", anchors=6, mixtures=2
+        base=loca.MultVAE(**VAE), communities=loca.Mixtures(n=6)
     ),
     "networks around anchors": lambda: loca.Loca(
-        base=loca.MultVAE(**VAE), communities="kernel", anchors=5
+        base=loca.MultVAE(**VAE), communities=loca.Kernels(n=5)
     ),
     "networks one by one": lambda: loca.Loca(
-        base=loca.MultVAE(**VAE), communities="kernel", anchors=3, engine="one_by_one"
+        base=loca.MultVAE(**VAE), communities=loca.Kernels(n=3), engine=loca.Loop()
     ),
-    "EASEs of mixtures": lambda: loca.Loca(
-        base=loca.EASE(l2=20.0), communities="mixture", anchors=6, mixtures=2
+    "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=20.0), communities=loca.Mixtures(n=6)),
+    "EASEs of the best communities": lambda: loca.Loca(
+        base=loca.EASE(l2=20.0), communities=loca.BestOf(n=6)
     ),
     "differences of EASEs": lambda: loca.Loca(
-        base=loca.EASE(l2=20.0), communities="kernel", anchors=5, engine="stacked", local_bytes=8000
+        base=loca.EASE(l2=20.0), communities=loca.Kernels(n=5), engine=SMALL_DIFFERENCES
     ),
     "differences to a centre of their own": lambda: loca.Loca(
         base=loca.EASE(l2=20.0),
         global_model=loca.EASE(l2=200.0),
-        communities="mixture",
-        anchors=4,
-        engine="stacked",
-        local_bytes=8000,
+        communities=loca.Mixtures(n=4),
+        engine=SMALL_DIFFERENCES,
     ),
     "an ensemble of differences": lambda: loca.Ensemble(
-        base=loca.EASE(l2=20.0), models=4, engine="stacked", local_bytes=8000
+        base=loca.EASE(l2=20.0), models=4, engine=SMALL_DIFFERENCES
     ),
     "an ensemble": lambda: loca.Ensemble(base=loca.MultVAE(**VAE), models=4),
 }
@@ -64,8 +75,15 @@ def fit(make: Callable[[], Any], split: Split, executor: Any = None, context: An
 def assert_same(model: Any, other: Any, split: Split) -> None:
     rows = split.test.history_matrix
     np.testing.assert_allclose(model.score(rows), other.score(rows), atol=1e-5)
-    for name in ("local_epochs_", "epochs_", "alpha_", "shared_epochs_"):
-        assert getattr(model, name, None) == getattr(other, name, None)
+    assert choices(model) == choices(other)
+
+
+def choices(model: Any) -> list[Any]:
+    """What a fit chose on validation."""
+    if isinstance(model, loca.Ensemble):
+        return [model.epochs_]
+    local = model.local_
+    return [local.models.epochs_, local.combiner, local.finder, local.communities.shared_epochs]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,14 +91,14 @@ def test_shards_have_the_numbers_of_one_machine(
     name: str, planted_split: Split, tmp_path: Path
 ) -> None:
     alone = fit(CASES[name], planted_split)
-    for shards in (1, 4):
+    for shards in (1, 2, 4):
         model = fit(CASES[name], planted_split, ShardExecutor(tmp_path / "work", shards=shards))
         assert_same(model, alone, planted_split)
     model.save(tmp_path / "model.loca")
     # Each shard has written its arrays once: they are linked.
-    written = {one.stat().st_ino for one in (tmp_path / "work").rglob("part */arrays-*")}
+    written = {file.stat().st_ino for file in (tmp_path / "work").rglob("part */arrays-*")}
     assert len(written) >= 3
-    assert written <= {one.stat().st_ino for one in (tmp_path / "model.loca").iterdir()}
+    assert written <= {file.stat().st_ino for file in (tmp_path / "model.loca").iterdir()}
     del model
     gc.collect()
     assert not list((tmp_path / "work").iterdir())
@@ -147,8 +165,9 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
             }
             if "read" not in found:
                 weights = [size for one, size in sizes.items() if one.startswith("work-weights")]
-                centre = [one.stat().st_size for one in (tmp_path / "work").rglob("centre/*")]
-                found["read"] = sizes["work-data.safetensors"] + max(weights) + sum(centre)
+                model_files = (tmp_path / "work").rglob("global model/*")
+                global_model = sum(file.stat().st_size for file in model_files)
+                found["read"] = sizes["work-data.safetensors"] + max(weights) + global_model
             answers = list(super().call(method, arguments, *others, **named))
             if method == "blend":
                 found["sent"] = max(
@@ -166,7 +185,7 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
     model = CASES[name]()
     fit(lambda: model, planted_split, Measuring(tmp_path / "work", shards=2))
     planned = plan_shards(model, DataSize.of(planted_split.train.matrix(), validated=True), 2)
-    assert planned["models"] == -(-model.anchors // 2)
+    assert planned["models"] == -(-model.size // 2)
     headers = 3_000 * planned["models"] + 5_000
     for key in ("read", "saved", "part"):
         assert found[key] <= 1.05 * planned[key] + headers, key
@@ -274,20 +293,21 @@ def test_a_callback_ends_the_training_of_shards_as_that_of_one_machine(
         found.append(fit(make, planted_split, context=context))
         assert stop.epochs == [2, 4]
     assert_same(*found, planted_split)
-    assert found[0].local_epochs_ in (2, 4)
+    assert found[0].local_.models.epochs_ in (2, 4)
 
 
 def test_shards_compute_on_the_device_of_the_fit(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    devices, real = [], Job.task
+    devices: list[str] = []
+    real = Job.fits
 
-    def task(job: Job, *given: Any) -> Any:
-        made = real(job, *given)
-        devices.append(made.data.device)
-        return made
+    def fits(job: Job, *arguments: Any) -> Any:
+        fits = real(job, *arguments)
+        devices.append(fits.data.device)
+        return fits
 
-    monkeypatch.setattr(Job, "task", task)
+    monkeypatch.setattr(Job, "fits", fits)
     executor = ShardExecutor(tmp_path / "work", shards=2)
     model = CASES["an ensemble"]().fit(planted_split.train, device="cpu", executor=executor)
     assert devices == ["cpu", "cpu"]
@@ -321,10 +341,10 @@ def test_the_best_weights_are_learned_again_where_they_are_lost(
 
     def make() -> Any:
         base = loca.MultVAE(**VAE | {"epochs": 20, "learning_rate": 0.1})
-        return loca.Loca(base=base, communities="mixture", anchors=4)
+        return loca.Loca(base=base, communities=loca.Mixtures(n=4))
 
     alone = fit(make, planted_split)
-    assert alone.local_epochs_ < 20
+    assert alone.local_.models.epochs_ < 20
     assert_same(fit(make, planted_split, Forgetful(tmp_path / "work")), alone, planted_split)
 
 
@@ -332,23 +352,75 @@ class Personal(loca.EASE):
     """A model of a user's own."""
 
 
-def test_models_of_a_user_can_be_trained_in_shards(planted_split: Split, tmp_path: Path) -> None:
-    for engine in ("stacked", "one_by_one"):
+@pytest.mark.parametrize("engine", [loca.Loop(), SMALL_DIFFERENCES])
+def test_models_of_a_user_can_be_trained_in_shards(
+    engine: loca.Engine, planted_split: Split, tmp_path: Path
+) -> None:
+    def make() -> Any:
+        base = Personal(l2=20.0)
+        return loca.Loca(base=base, communities=loca.Mixtures(n=4), engine=engine)
 
-        def make(engine: Any = engine) -> Any:
-            return loca.Loca(
-                base=Personal(l2=20.0),
-                anchors=4,
-                communities="mixture",
-                engine=engine,
-                local_bytes=8000,
-            )
+    model = fit(make, planted_split, ShardExecutor(tmp_path))
+    assert_same(model, fit(make, planted_split), planted_split)
+    for part in model.local_.models.parts_:
+        for name, inner in parts_of(part).items():
+            assert name == "differences" or type(inner) is Personal
 
-        assert_same(
-            fit(make, planted_split, ShardExecutor(tmp_path)),
-            fit(make, planted_split),
-            planted_split,
-        )
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """A value of a user's own."""
+
+    factor: float = 2.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Around(loca.EASE):
+    """A model of a user's own with another model and a value among its parameters."""
+
+    inner: Any = field(default_factory=Personal)
+    values: tuple[Scaled, ...] = (Scaled(),)
+
+
+def test_the_kinds_of_a_job_are_all_those_that_a_model_is_made_of() -> None:
+    kinds = kinds_of(Around())
+    assert [kinds[name] for name in ("Around", "Personal", "Scaled")] == [Around, Personal, Scaled]
+    assert kinds["SeparateModels"].__name__ == "SeparateModels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharper(loca.Loop):
+    """An engine of a user's own, which looks at the global model."""
+
+    reads_global_model: ClassVar[bool] = True
+
+    def solve(self, fits: loca.ManyFits) -> Any:
+        assert fits.global_model is not None
+        factor = float(np.abs(fits.global_model.weights_).max())
+        models = [clone(model, l2=model.l2 * (1 + factor)) for model in fits.models]
+        return super().solve(replace(fits, models=models))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InItsOwnWay(loca.Loop):
+    """An engine of a user's own, which trains in another way."""
+
+    def train(self, fits: loca.ManyFits, validate: Any = None) -> Any:
+        return super().train(fits, validate)
+
+
+def test_an_engine_of_a_user_trains_in_shards_what_it_begins_and_solves(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    def make(engine: loca.Engine) -> Any:
+        base = loca.EASE(l2=20.0)
+        return loca.Loca(base=base, communities=loca.Mixtures(n=4), engine=engine)
+
+    model = fit(lambda: make(Sharper()), planted_split, ShardExecutor(tmp_path / "work"))
+    assert_same(model, fit(lambda: make(Sharper()), planted_split), planted_split)
+    line = "executor: InItsOwnWay trains in a way of its own, which cannot be spread over shards"
+    with pytest.raises(ConfigError, match=line):
+        fit(lambda: make(InItsOwnWay()), planted_split, ShardExecutor(tmp_path / "work"))
 
 
 def test_finished_shards_stay_until_the_work_has_ended_well(
@@ -389,7 +461,7 @@ def test_finished_shards_stay_until_the_work_has_ended_well(
 
 def test_a_saved_model_takes_over_no_other_file(planted_split: Split, tmp_path: Path) -> None:
     model = fit(CASES["EASEs of mixtures"], planted_split, ShardExecutor(tmp_path / "work"))
-    part = model.locals_.parts_[0].saved_in_
+    part = model.local_.models.parts_[0].saved_in_
     manifest = (part / "model.json").read_bytes()
     (tmp_path / "secret.safetensors").write_bytes(b"secret")
     body = open_sealed(manifest, FORMAT, VERSION)
@@ -413,14 +485,22 @@ def test_only_jobs_of_a_folder_are_removed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_spread_is_refused(planted_split: Split, tmp_path: Path) -> None:
-    local = loca.Loca(base=loca.MultVAE(**VAE), anchors=3, stopping="community")
-    with pytest.raises(ConfigError, match="stopping='community' cannot be spread"):
+    engine = StopEach()
+    local = loca.Loca(base=loca.MultVAE(**VAE), communities=loca.Kernels(n=3), engine=engine)
+    with pytest.raises(ConfigError, match="executor: StopEach cannot be spread over shards"):
         fit(lambda: local, planted_split, ShardExecutor(tmp_path))
     with pytest.raises(ConfigError, match="shards: expected a whole number"):
         ShardExecutor(tmp_path, shards=0)
+    size = DataSize.of(planted_split.train.matrix())
+    with pytest.raises(ConfigError, match="shards: EASE is one model"):
+        plan_shards(loca.EASE(), size, 2)
 
 
 def test_parts_of_a_stranger_are_refused() -> None:
-    for parts in ({}, {"shard 1": loca.EASE()}, {"shard 0": loca.EASE()}):
-        with pytest.raises(ModelFileError, match="expected shards"):
-            ShardedModels.restore({}, ModelState(parts=parts))
+    for parts, count in (
+        ({}, 1),
+        ({"parts 1": loca.EASE()}, 1),
+        ({"parts 0": loca.EASE()}, 1),
+    ):
+        with pytest.raises(ModelFileError, match="ShardedModels: parts: expected"):
+            restored(ShardedModels, {}, ModelState(facts={"parts count": count}, parts=parts))

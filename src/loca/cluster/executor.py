@@ -1,4 +1,4 @@
-"""Trains local models in shards: the shards learn side by side, the driver adds their answers, measures and decides."""
+"""Train local models in shards: these learn side by side, the driver adds their answers and judges."""
 
 from __future__ import annotations
 
@@ -6,48 +6,49 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.cluster.shards import Job, Shard, load_part
 from loca.cluster.storage import Storage, is_address
 from loca.errors import ConfigError, LocaError, check_counts
-from loca.local.local_models import LocalModels, LocalTask
-from loca.local.sharded_models import ShardedModels, add_answers, split_request
-from loca.local.training import Engine, Validate, centre_of
+from loca.local.engines.engine import Engine, ManyFits, Validate
+from loca.local.local_models import LocalModels
+from loca.local.sharded_models import Portion, ShardedModels, add_answers, split_request
 from loca.models.early_stopping import BestWeights
 from loca.persistence.fit_context import StopFit
-from loca.persistence.manifest import ModelState
 from loca.progress import Bar, bar, say
 from loca.remarks import remark
+from loca.typing import FloatArray
 
-# What each shard is given; None for one that is not called.
+# The arguments of a call to each shard; None for a shard that is not called.
 Arguments = Sequence[tuple[Any, ...] | None]
 OnWait = Callable[[str], None]
 
 
 class ClusterError(LocaError):
-    """The cluster could not do what was wanted of it."""
+    """The cluster could not do what was asked of it."""
 
 
 class ShardExecutor:
-    """Trains the local models of a fit in shards, in threads of this process; `RayExecutor` does so on many machines.
+    """Train the local models of a fit in shards, in threads of this process.
+
+    `RayExecutor` does so on many machines.
 
     Parameters
     ----------
     storage : str or Path
-        What all machines see: a folder, or an address that fsspec understands, such as s3://bucket/work. The work of a
-        shard is read from there, its progress and its models are written there. What a fit wrote goes with the model.
+        What all machines see: a folder, or an address that fsspec understands, such as
+        s3://bucket/work. The work of a shard is read from there, its progress and its models are
+        written there. What a fit wrote goes with the model.
     shards : int, default 2
-        How many.
+        How many shards.
     checkpoint_every : float, default 0.0
-        How many seconds of work a lost shard may have to do again, saving at most a tenth of the time; 0 saves every
-        epoch.
+        How many seconds of work a lost shard may have to do again, saving at most a tenth of the
+        time; 0 saves every epoch.
     """
 
     def __init__(
@@ -59,69 +60,78 @@ class ShardExecutor:
         self.checkpoint_every = checkpoint_every
         self.storage = str(storage) if is_address(storage) else str(Path(storage).absolute())
         self.shards = shards
-        Storage(
-            self.storage, secrets.token_hex(8)
-        ).probe()  # it is refused here, before anything is fitted
+        # A storage that cannot be written is refused before anything is fitted.
+        Storage(self.storage, secrets.token_hex(8)).probe()
 
-    def train_locals(
-        self, task: LocalTask, engine: Engine, validate: Validate | None = None
-    ) -> tuple[LocalModels, int | None]:
-        """Train all models of a task; as `loca.local.training.train_locals`, with the same numbers."""
-        first: Any = task.models[0]
-        checkpoint, centre = task.data.context.checkpoint, centre_of(task, engine)
-        job, storage, progress = self._begin(replace(task, centre=centre), engine)
-        say(
-            f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}"
-        )
+    def train(
+        self, fits: ManyFits, engine: Engine, validate: Validate | None = None
+    ) -> LocalModels:
+        """Return the fitted models, with the numbers of `engine.train`."""
+        _check_engine(engine)
+        checkpoint = fits.data.context.checkpoint
+        fits = engine.prepared(fits)
+        job, storage, progress = self._begin(fits, engine)
+        say(f"{fits.name}: {len(fits):,} models in {len(job)} shards, by way of {storage.address}")
         try:
             self.open(job)
-            epochs, after = None, (0, 0)
-            if first.learns_by_epoch:
-                best, last = self._train_epochs(task, job, validate, progress)
-                epochs, after = best.epoch or first.epochs, (last, best.epoch)
-            with bar(f"{task.what}, finished shards", len(job)) as shown:
-                for _ in self.call("finish", [after] * len(job), _noting(shown)):
-                    shown.advance()
-            local = ShardedModels.of(
-                [load_part(job, storage, number, centre) for number in range(len(job))]
-            ).to(task.data.device)
+            models = self._trained(fits, job, storage, validate, progress)
         except BaseException:
-            if not checkpoint.saves:  # nobody can go on from here
+            if not checkpoint.saves:  # no later run could go on from here
                 storage.remove()
             raise
         finally:
             self.close()
-        # The models are mapped, and linked when they are saved: their files stay as long as they do, or until the work
-        # has ended well that could go on with them.
+        # The models are mapped, and linked when they are saved: their files stay as long as they do,
+        # or until the work has ended well that could go on with them.
         if checkpoint.saves:
             checkpoint.at_end.append(storage.remove)
         else:
-            weakref.finalize(local, storage.remove)
-        for model in task.models:
-            model.best_epoch_ = epochs
-        return local, epochs
+            weakref.finalize(models, storage.remove)
+        return models
 
-    def _begin(self, task: LocalTask, engine: Engine) -> tuple[Job, Storage, Mapping[str, Any]]:
-        """The job of an interrupted run with its progress, where the storage still has it, or a new one."""
-        checkpoint, name = task.data.context.checkpoint, _progress_of(task.what)
-        if (saved := checkpoint.load(name)) is not None:
-            place, job_name, edges = (saved[one] for one in ("place", "job", "edges"))
-            job = Job.of(task, engine, place, job_name, edges, self.checkpoint_every)
-            if job.is_written(storage := job.storage()):
-                if (place, len(job)) != (self.storage, min(self.shards, len(task.models))):
-                    say(
-                        f"{task.what}: goes on in {len(job)} shards by way of {storage.address}, as it was begun"
-                    )
-                return job, storage, saved
-            say(
-                f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning"
+    def _trained(
+        self,
+        fits: ManyFits,
+        job: Job,
+        storage: Storage,
+        validate: Validate | None,
+        progress: Mapping[str, Any],
+    ) -> ShardedModels:
+        """Return the models of all shards, once these are open."""
+        after = (0, 0)
+        if fits.base.learns_by_epoch:
+            after = self._train_epochs(fits, job, validate, progress)
+        with bar(f"{fits.name}, finished shards", len(job)) as shown:
+            for _ in self.call("finish", [after] * len(job), _noting(shown)):
+                shown.advance()
+        parts = [load_part(job, storage, shard, fits.global_model) for shard in range(len(job))]
+        return ShardedModels.of(parts).to(fits.data.device)
+
+    def _begin(self, fits: ManyFits, engine: Engine) -> tuple[Job, Storage, Mapping[str, Any]]:
+        """Return the job of an interrupted run with its progress, or a new job.
+
+        A job goes on only where the storage still has its work.
+        """
+        checkpoint = fits.data.context.checkpoint
+        saved = checkpoint.load(_progress_name(fits))
+        if saved is not None:
+            job = Job.of(
+                fits, engine, saved["place"], saved["job"], saved["edges"], self.checkpoint_every
             )
-        count = len(task.models)
-        edges = np.linspace(0, count, min(self.shards, count) + 1).astype(int).tolist()
-        job = Job.of(task, engine, self.storage, secrets.token_hex(8), edges, self.checkpoint_every)
+            storage = job.storage()
+            if job.is_written(storage):
+                if (job.place, len(job)) != (self.storage, min(self.shards, len(fits))):
+                    way = f"in {len(job)} shards by way of {storage.address}"
+                    say(f"{fits.name}: goes on {way}, as it was begun")
+                return job, storage, saved
+            lost = f"{storage.address} has nothing to go on with"
+            say(f"{fits.name}: {lost}; the shards start from the beginning")
+        n_shards = min(self.shards, len(fits))
+        edges = np.linspace(0, len(fits), n_shards + 1).astype(int).tolist()
+        job = Job.of(fits, engine, self.storage, secrets.token_hex(8), edges, self.checkpoint_every)
         storage = job.storage()
         try:
-            job.write(task, storage)
+            job.write(fits, storage)
         except BaseException:
             storage.remove()
             raise
@@ -132,56 +142,51 @@ class ShardExecutor:
             "epoch": 0,
             "best": BestWeights().state_dict(),
         }
-        checkpoint.save(name, progress)
+        checkpoint.save(_progress_name(fits), progress)
         return job, storage, progress
 
     def _train_epochs(
-        self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
-    ) -> tuple[BestWeights, int]:
-        """Epoch after epoch: all shards train and save, then the sum of their answers is judged; the best, the last."""
-        schedule: Any = task.models[0]
-        checkpoint, best, remote = (
-            task.data.context.checkpoint,
-            BestWeights(),
-            RemoteModels(self, task, job),
-        )
+        self,
+        fits: ManyFits,
+        job: Job,
+        validate: Validate | None,
+        progress: Mapping[str, Any],
+    ) -> tuple[int, int]:
+        """Return the last epoch and the best, 0 without validation.
+
+        In each epoch all shards train and save; then the sum of their answers is judged.
+        """
+        schedule = fits.base
+        best = BestWeights()
         best.load_state_dict(progress["best"], [])
-        done, is_stopped = progress["epoch"], False
-        with bar(task.what, schedule.epochs) as shown:
+        remote = RemoteModels(self, fits, job)
+        done = progress["epoch"]
+        with bar(fits.name, schedule.epochs) as shown:
             remote.on_wait = _noting(shown)
             shown.advance(done)
             for epoch in range(done + 1, schedule.epochs + 1):
                 if best.is_final(done, schedule.patience):
                     break
                 remote.after = (epoch, best.epoch)
-                each = [remote.after] * len(job)
-                losses = list(self.call("epoch", each, remote.on_wait))
-                note = f"{len(task.models)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
-                if best.epoch:
-                    note += f", best {best.score:.4f} at epoch {best.epoch}"
-                shown.advance(note=note)
-                is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
-                if validate is not None and epoch > task.shared_epochs and is_due:
-                    score = validate(remote)
-                    best.update(epoch, score, [])
-                    try:
-                        task.data.context.report(epoch, score)
-                    except StopFit:
-                        is_stopped = True
+                losses = list(self.call("epoch", [remote.after] * len(job), remote.on_wait))
+                shown.advance(note=_note(fits, job, losses, best))
+                is_stopped = _judge(fits, remote, validate, epoch, best)
                 done = epoch
-                # The shards come back to this epoch, whatever they have saved: the driver may be lost from here on.
+                # The shards come back to this epoch, whatever they have saved: from here on the
+                # driver may be lost.
                 state = {**progress, "epoch": epoch, "best": best.state_dict()}
-                checkpoint.save(_progress_of(task.what), state)
+                fits.data.context.checkpoint.save(_progress_name(fits), state)
                 if is_stopped:
                     break
-        if ending := best.ending(schedule):
-            remark("training", f"{task.what} {ending}")
+        ending = best.ending(schedule)
+        if ending:
+            remark("training", f"{fits.name} {ending}")
         if best.epoch:
             say(
-                f"{task.what}: best blended validation {task.data.metric.label} {best.score:.4f} "
+                f"{fits.name}: best blended validation {fits.data.metric.label} {best.score:.4f} "
                 f"after {best.epoch} epochs"
             )
-        return best, done
+        return done, best.epoch
 
     # What a cluster does otherwise
 
@@ -194,22 +199,23 @@ class ShardExecutor:
         self._shards = [Shard(job, number) for number in range(len(job))]
 
     def share(self, value: Any) -> Any:
-        """What stands for a value that is given to a shard more than once."""
+        """Return what stands for a value that is sent to a shard more than once."""
         return value
 
     def call(
         self, method: str, arguments: Arguments, on_wait: OnWait | None = None
     ) -> Iterator[Any]:
-        """What a method of each shard gives, in the order of the shards, as soon as all before it have.
+        """Yield what a method of each shard returns, in the order of the shards.
 
-        `on_wait` is called with words about those that take longer than others.
+        A value comes as soon as all before it have come. `on_wait` is called with words about the
+        shards that take longer than others.
         """
         futures = [
-            None if given is None else self._pool.submit(getattr(shard, method), *given)
-            for shard, given in zip(self._shards, arguments, strict=True)
+            None if values is None else self._pool.submit(getattr(shard, method), *values)
+            for shard, values in zip(self._shards, arguments, strict=True)
         ]
-        for one in futures:
-            yield None if one is None else one.result()
+        for future in futures:
+            yield None if future is None else future.result()
 
     def close(self) -> None:
         """End the shards."""
@@ -219,22 +225,68 @@ class ShardExecutor:
         self._shards = []
 
 
+def _check_engine(engine: Engine) -> None:
+    """Refuse an engine that trains in a way of its own: a shard only begins, solves and finishes."""
+    if type(engine).train is not Engine.train:
+        name = type(engine).__name__
+        raise ConfigError(
+            f"executor: {name} trains in a way of its own, which cannot be spread over shards; "
+            "leave the executor out"
+        )
+
+
+def _judge(
+    fits: ManyFits,
+    models: LocalModels,
+    validate: Validate | None,
+    epoch: int,
+    best: BestWeights,
+) -> bool:
+    """Judge an epoch where that is due, and return whether a callback ends the training."""
+    schedule = fits.base
+    is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
+    if validate is None or epoch <= fits.shared_epochs or not is_due:
+        return False
+    score = validate(models)
+    best.update(epoch, score, [])
+    try:
+        fits.data.context.report(epoch, score)
+    except StopFit:
+        return True
+    return False
+
+
+def _note(fits: ManyFits, job: Job, losses: Sequence[float], best: BestWeights) -> str:
+    note = f"{len(fits)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
+    if best.epoch:
+        note += f", best {best.score:.4f} at epoch {best.epoch}"
+    return note
+
+
 def _noting(shown: Bar) -> OnWait:
-    """Shows words behind a bar."""
+    """Return what shows words behind a bar."""
     return lambda note: shown.advance(0, note=note)
 
 
-def _progress_of(what: str) -> str:
-    """The name under which the driver saves how far the shards are."""
-    return f"{what} in shards"
+def _progress_name(fits: ManyFits) -> str:
+    """Return the name under which the driver saves how far the shards are."""
+    return f"{fits.name} in shards"
 
 
 class RemoteModels(LocalModels):
-    """The models of all shards while they learn: a request goes to those that answer, the sums are added in order."""
+    """The models of all shards while they learn.
 
-    def __init__(self, executor: ShardExecutor, task: LocalTask, job: Job) -> None:
-        self._executor, self._items, self._edges = executor, task.data.matrix.shape[1], job.edges
-        self._last: tuple[Any, ...] = (None, None, None, None)
+    A request goes to those shards that answer it; their sums are added in order.
+    """
+
+    def __init__(self, executor: ShardExecutor, fits: ManyFits, job: Job) -> None:
+        self._executor = executor
+        self._n_items = fits.n_items
+        self._edges = job.edges
+        self._histories: csr_array | None = None
+        self._answer_weights: csr_array | None = None
+        self._portions: list[Portion] = []
+        self._requests: list[Any] = []
         self.after = (0, 0)  # the epoch after which they answer, and the best so far
         self.on_wait: OnWait | None = None
 
@@ -242,29 +294,26 @@ class RemoteModels(LocalModels):
         return self._edges[-1]
 
     def count_items(self) -> int:
-        """How many items they score."""
-        return int(self._items)
+        """Return how many items they score."""
+        return self._n_items
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> npt.NDArray[np.float32]:
-        """The scores of all models, blended by the weights."""
-        if self._last[0] is not histories or self._last[1] is not answer_weights:
-            # The same users judge after every epoch: what was sent stays with the shards.
-            portions = split_request(csr_array(histories), answer_weights, self._edges)
-            requests = [
-                None if one.request is None else self._executor.share(one.request)
-                for one in portions
-            ]
-            self._last = histories, answer_weights, portions, requests
-        _, _, portions, requests = self._last
-        each = [None if one is None else (*self.after, one) for one in requests]
-        answers = self._executor.call("blend", each, self.on_wait)
-        return add_answers(portions, answers, (histories.shape[0], self._items))
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> FloatArray:
+        """Return the scores of all models, blended by the weights."""
+        self._send(histories, answer_weights)
+        arguments = [
+            None if request is None else (*self.after, request) for request in self._requests
+        ]
+        answers = self._executor.call("blend", arguments, self.on_wait)
+        return add_answers(self._portions, answers, (histories.shape[0], self._n_items))
 
-    def state(self) -> ModelState:
-        """Models that learn elsewhere are saved there."""
-        raise ConfigError("these models are saved by their shards")
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """See `state`."""
-        raise ConfigError("these models are saved by their shards")
+    def _send(self, histories: csr_array, answer_weights: csr_array) -> None:
+        """Share the request with the shards, unless it is that of the epoch before."""
+        if self._histories is histories and self._answer_weights is answer_weights:
+            return
+        self._histories = histories
+        self._answer_weights = answer_weights
+        self._portions = split_request(csr_array(histories), answer_weights, self._edges)
+        self._requests = [
+            None if portion.request is None else self._executor.share(portion.request)
+            for portion in self._portions
+        ]

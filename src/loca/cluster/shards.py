@@ -1,7 +1,7 @@
-"""A shard: some of the local models of a fit, trained an epoch at a time, and what all of them answer together.
+"""Train some of the local models of a fit, an epoch at a time, and blend what they answer.
 
-A shard reads its work from a storage that all machines see, and saves its progress there after every epoch. Whatever is
-wanted of it twice it does once: a shard that is begun anew goes on where the last one was.
+A shard reads its work from a storage that all machines see, and saves its progress there after every
+epoch. A call that comes twice is done once: a shard that starts again goes on where the last one was.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import itertools
 import os
 import threading
 import time
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,30 +26,58 @@ from loca.data.interactions import Interactions
 from loca.data.schema import Schema
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import as_array
-from loca.local.local_models import LocalModels, LocalTask
+from loca.local.engines.engine import Engine, ManyFits
+from loca.local.local_models import LocalModels
+from loca.local.many_models import ManyModels
 from loca.local.sharded_models import Request
-from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
 from loca.memory import DataSize
-from loca.models.early_stopping import BestWeights, load_trainers, training_state
-from loca.models.recommender import Recommender, TrainingData, UserWeights
+from loca.models.early_stopping import BestWeights, Trainer, load_trainers, training_state
+from loca.models.recommender import Recommender, TrainingData, UserWeights, get_params
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import file_name_of
 from loca.persistence.fit_context import FitContext
 from loca.persistence.model_io import load_model, read_recency, save_model
 from loca.progress import say
 from loca.registry import KINDS
+from loca.typing import FloatArray
 
-_DATA, _CENTRE = "data", "centre"
+_DATA = "data"
+_GLOBAL_MODEL = "global model"
 
 
-# -- What a shard works on ---------------------------------------------------------------------------------------------
+# -- What a shard works on ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Job:
-    """The local models of one fit as all machines find them.
+    """The models of one fit, as all machines find them.
 
-    `models` are unfitted; the data, the weights of each shard's communities and the centre are in the storage.
+    Their data, the user weights of each shard and the global model are in the storage.
+
+    Parameters
+    ----------
+    place : str
+        The storage: a path or an address.
+    name : str
+        Names the job's folder in the storage.
+    models : tuple of Recommender
+        The models, unfitted.
+    edges : tuple of int
+        Shard k has the models from edges[k] to edges[k + 1].
+    engine : Engine
+        How they are trained.
+    fits_name : str
+        What they are called in messages and checkpoints.
+    shared_epochs : int
+        In so many first epochs all learn with the user weights of the data.
+    device : str
+        Where they compute.
+    kinds : mapping of str to type
+        The classes that the files of the job may hold.
+    has_global_model : bool
+        Whether the shards need the global model, or what stands for it.
+    seconds_between : float
+        How much work a lost shard may have to do again.
     """
 
     place: str
@@ -57,41 +85,35 @@ class Job:
     models: tuple[Recommender, ...]
     edges: tuple[int, ...]
     engine: Engine
-    what: str
+    fits_name: str
     shared_epochs: int
     device: str
     kinds: Mapping[str, type]
-    has_centre: bool
+    has_global_model: bool
     seconds_between: float
 
     @classmethod
     def of(
         cls,
-        task: LocalTask,
+        fits: ManyFits,
         engine: Engine,
         place: str,
         name: str,
         edges: Sequence[int],
         seconds_between: float,
     ) -> Self:
-        """The job of a task: shard k has the models from edges[k] to edges[k + 1], and saves every so many seconds.
-
-        The task's centre is what its models are stored as differences to, None where they are not.
-        """
+        """Return the job of fits that the engine has prepared."""
         return cls(
-            place,
-            name,
-            tuple(task.models),
-            tuple(edges),
-            engine,
-            task.what,
-            task.shared_epochs,
-            task.data.device,
-            kinds={
-                **KINDS,
-                type(task.models[0]).__name__: type(task.models[0]),
-            },  # which may be a user's
-            has_centre=task.centre is not None,
+            place=place,
+            name=name,
+            models=tuple(fits.models),
+            edges=tuple(edges),
+            engine=engine,
+            fits_name=fits.name,
+            shared_epochs=fits.shared_epochs,
+            device=fits.data.device,
+            kinds=kinds_of(fits.base),
+            has_global_model=engine.reads_global_model and fits.global_model is not None,
             seconds_between=seconds_between,
         )
 
@@ -99,98 +121,113 @@ class Job:
         return len(self.edges) - 1
 
     def storage(self) -> Storage:
-        """Its folder in the storage, as this process sees it."""
+        """Return its folder in the storage, as this process sees it."""
         return Storage(self.place, self.name)
 
-    def write(self, task: LocalTask, storage: Storage) -> None:
-        """Write what the shards read."""
+    def write(self, fits: ManyFits, storage: Storage) -> None:
+        """Write what the shards read; the data come last, and say that all is there."""
         storage.make()
         checkpoint = storage.checkpoint()
-        for number, (first, last) in enumerate(itertools.pairwise(self.edges)):
-            checkpoint.save(
-                f"weights {number}",
-                dump_weights(task.weights_of(one) for one in range(first, last)),
-            )
-        if self.has_centre:
-            save_model(task.centre, storage.folder / _CENTRE)
-            storage.publish_model(_CENTRE)
-        checkpoint.save(_DATA, _dump_data(task.data))  # last: where it is, all is
+        for shard, (first, last) in enumerate(itertools.pairwise(self.edges)):
+            weights = dump_weights(fits.weights_of(number) for number in range(first, last))
+            checkpoint.save(f"weights {shard}", weights)
+        if self.has_global_model:
+            save_model(fits.global_model, storage.folder / _GLOBAL_MODEL)
+            storage.publish_model(_GLOBAL_MODEL)
+        checkpoint.save(_DATA, _dump_data(fits.data))
 
     def is_written(self, storage: Storage) -> bool:
-        """Whether the storage still has what the shards read."""
+        """Return whether the storage still has what the shards read."""
         return storage.has(file_name_of(_DATA))
 
-    def task(self, number: int, storage: Storage) -> LocalTask:
-        """What one shard has to do."""
+    def fits(self, shard: int, storage: Storage) -> ManyFits:
+        """Return the fits of one shard, read from the storage."""
         checkpoint = storage.checkpoint(self.seconds_between)
-        data, weights = checkpoint.load(_DATA), checkpoint.load(f"weights {number}")
-        if data is None or weights is None:
-            where = f"{storage.address}: the work of shard {number} is not there"
+        data_state = checkpoint.load(_DATA)
+        weights = checkpoint.load(f"weights {shard}")
+        if data_state is None or weights is None:
+            where = f"{storage.address}: the work of shard {shard} is not there"
             raise ModelFileError(f"{where}; does every machine see this storage?")
-        training = _read_data(data)
-        users, context = (
-            training.matrix.shape[0],
-            FitContext(checkpoint.inside(f"shard {number}"), order_checked=True),
-        )
-        return LocalTask(
-            list(self.models[self.edges[number] : self.edges[number + 1]]),
-            replace(training, context=context, device=self.device),
-            lambda one: read_weights(weights, one, users),
-            self.what,
-            load_model(storage.fetch_model(_CENTRE), self.kinds) if self.has_centre else None,
+        data = _read_data(data_state)
+        n_users = data.matrix.shape[0]
+        context = FitContext(checkpoint.inside(f"shard {shard}"), order_checked=True)
+        global_model = None
+        if self.has_global_model:
+            global_model = load_model(storage.fetch_model(_GLOBAL_MODEL), self.kinds)
+        return ManyFits(
+            models=list(self.models[self.edges[shard] : self.edges[shard + 1]]),
+            data=replace(data, context=context, device=self.device),
+            weights_of=lambda number: read_weights(weights, number, n_users),
+            name=self.fits_name,
+            global_model=global_model,
             shared_epochs=self.shared_epochs,
         )
 
 
-def dump_weights(weights: Iterator[UserWeights]) -> dict[str, npt.NDArray[Any]]:
-    """The user weights of some models: all of them, or the least and those above it where that is less.
+def kinds_of(base: Recommender) -> Mapping[str, type]:
+    """Return the classes by name that copies of a model may be saved with, a user's own among them."""
+    classes = {kind.__name__: kind for kind in _classes_in(base)}
+    return ChainMap(classes, cast(Any, KINDS))
 
-    Most users have the least weight where communities are narrow, or memberships sure.
+
+def _classes_in(value: Any) -> Iterator[type]:
+    """Yield the classes of a model, and of all models and values among its parameters."""
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _classes_in(inner)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield type(value)
+        for inner in get_params(value).values():
+            yield from _classes_in(inner)
+
+
+def dump_weights(weights: Iterator[UserWeights]) -> dict[str, npt.NDArray[Any]]:
+    """Return the user weights of some models as arrays to be saved.
+
+    Most users have the least weight where communities are narrow, or memberships sure. Where that
+    takes less, only the weights above the least are written.
     """
-    least, rows, values = [], [], []
-    for one in weights:
-        given = np.asarray(one, np.float32)
-        above = np.flatnonzero(given != given.min()).astype(np.int32)
-        is_short = 2 * len(above) < len(given)
-        least.append(given.min())
+    least = []
+    rows = []
+    values = []
+    for of_model in weights:
+        all_weights = np.asarray(of_model, np.float32)
+        above = np.flatnonzero(all_weights != all_weights.min()).astype(np.int32)
+        is_short = 2 * len(above) < len(all_weights)
+        least.append(all_weights.min())
         rows.append(above if is_short else above[:0])
-        values.append(given[above] if is_short else given)
-    arrays = {
+        values.append(all_weights[above] if is_short else all_weights)
+    return {
         "least": np.array(least, np.float32),
         "rows": np.concatenate(rows),
+        "row_ends": np.cumsum([0, *map(len, rows)]),
         "values": np.concatenate(values),
+        "value_ends": np.cumsum([0, *map(len, values)]),
     }
-    for name, parts in (("row_ends", rows), ("value_ends", values)):
-        arrays[name] = np.cumsum([0, *map(len, parts)])
-    return arrays
 
 
-def read_weights(
-    state: Mapping[str, npt.NDArray[Any]], number: int, users: int
-) -> npt.NDArray[np.float32]:
-    """The user weights of one model."""
-    rows, values = (
-        state[name][slice(*state[ends][number : number + 2].tolist())]
-        for name, ends in (("rows", "row_ends"), ("values", "value_ends"))
-    )
-    if len(rows) < len(values):  # all of them
+def read_weights(state: Mapping[str, npt.NDArray[Any]], number: int, n_users: int) -> FloatArray:
+    """Return the user weights of one model."""
+    rows = state["rows"][slice(*state["row_ends"][number : number + 2].tolist())]
+    values = state["values"][slice(*state["value_ends"][number : number + 2].tolist())]
+    if len(rows) < len(values):
         return np.array(values)
-    found = np.full(users, state["least"][number], np.float32)
-    found[rows] = values
-    return found
+    weights = np.full(n_users, state["least"][number], np.float32)
+    weights[rows] = values
+    return weights
 
 
 def _dump_data(data: TrainingData) -> dict[str, Any]:
-    """Histories without the ids of users and items."""
+    """Return histories and user weights without the ids of users and items."""
     train = data.train
     if not isinstance(train, Interactions):
-        rows = csr_array(train)
+        matrix = csr_array(train)
         return {
-            "indptr": rows.indptr,
-            "indices": rows.indices,
-            "data": rows.data,
+            "indptr": matrix.indptr,
+            "indices": matrix.indices,
+            "data": matrix.data,
             "user_weights": data.user_weights,
-            "shape": list(rows.shape),
+            "shape": list(matrix.shape),
         }
     return {
         "offsets": train.offsets,
@@ -205,14 +242,14 @@ def _dump_data(data: TrainingData) -> dict[str, Any]:
 
 
 def _read_data(state: Mapping[str, Any]) -> TrainingData:
-    users, items = state["shape"]
+    n_users, n_items = state["shape"]
     if "indptr" in state:
-        matrix = csr_array((state["data"], state["indices"], state["indptr"]), shape=(users, items))
-        return TrainingData.of(matrix, state["user_weights"])
+        arrays = (state["data"], state["indices"], state["indptr"])
+        return TrainingData.of(csr_array(arrays, shape=(n_users, n_items)), state["user_weights"])
     recency = state["recency"]
     train = Interactions(
-        IdMap.numbered(users, "user"),
-        IdMap.numbered(items, "item"),
+        IdMap.numbered(n_users, "user"),
+        IdMap.numbered(n_items, "item"),
         np.array(state["offsets"]),
         np.array(state["item_rows"]),
         None if state["times"] is None else np.array(state["times"]),
@@ -223,50 +260,50 @@ def _read_data(state: Mapping[str, Any]) -> TrainingData:
     return TrainingData.of(train, state["user_weights"])
 
 
-def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
-    """What each shard of a fit holds and sends, in bytes; nothing is fitted.
+def plan_shards(model: Recommender, size: DataSize, shards: int) -> dict[str, int]:
+    """Estimate what each shard of a fit holds and sends, in bytes; nothing is fitted.
 
     Parameters
     ----------
     model : Loca or Ensemble
         Unfitted.
     size : DataSize
+        Users, items and entries of the training data.
     shards : int
+        How many shards.
 
     Returns
     -------
     dict of str to int
-        models; `main` and `device`, its memory at the peak; `read`, from the storage at the start; `saved`, after every
-        epoch; `sent`, to the driver for every validation; `part`, its files of the model.
+        models; `main` and `device`, its memory at the peak; `read`, from the storage at the start;
+        `saved`, after every epoch; `sent`, to the driver for every validation; `part`, its files of
+        the model.
     """
-    params = model.get_params(deep=False)
-    count = params.get("anchors", params.get("models"))
-    if not isinstance(count, int):
-        raise ConfigError(
-            f"shards: {type(model).__name__} is one model; take loca-… or ensemble-…, or one machine"
-        )
-    models = -(-min(count, size.users) // min(shards, count, size.users))
-    base, histories = model.base, 12 * size.entries + 8 * size.users
-    # Local EASEs are differences to one that every shard reads.
-    centre = (
-        base.memory_bytes(size).folder
-        if base.is_linear and model._engine().stores_differences(size.items)
-        else 0
-    )
-    uses = local_memory(base, models, model._engine(), size, "local models", model.base).values()
-    weights = 4 * size.users * models
+    if not isinstance(model, ManyModels):
+        name = type(model).__name__
+        raise ConfigError(f"shards: {name} is one model; take loca-… or ensemble-…, or one machine")
+    n_models = min(model.size, size.users)
+    n = -(-n_models // min(shards, n_models))
+    base = model.base
+    engine = model.engine_of(size.items)
+    histories = 12 * size.entries + 8 * size.users
+    weights = 4 * size.users * n
+    # What stands for the global model is there already, and like the base.
+    global_bytes = base.memory_bytes(size).folder if engine.reads_global_model else 0
+    uses = engine.memory(base, n, size, "local models", base).values()
+    learns_by_epoch = base.learns_by_epoch
     return {
-        "models": models,
+        "models": n,
         "main": sum(use.main for use in uses) + histories + weights,
         "device": sum(use.device for use in uses),
-        "read": histories + weights + centre,
-        "saved": sum(use.training for use in uses) if base.learns_by_epoch else 0,
-        "sent": 4 * size.validation_users * size.items if base.learns_by_epoch else 0,
+        "read": histories + weights + global_bytes,
+        "saved": sum(use.training for use in uses) if learns_by_epoch else 0,
+        "sent": 4 * size.validation_users * size.items if learns_by_epoch else 0,
         "part": sum(use.folder for use in uses),
     }
 
 
-# -- A shard -----------------------------------------------------------------------------------------------------------
+# -- A shard --------------------------------------------------------------------------------------
 
 
 class Shard:
@@ -276,15 +313,18 @@ class Shard:
     """
 
     def __init__(self, job: Job, number: int) -> None:
-        self.job, self.number = job, number
-        self.done, self.loss = 0, float("nan")
+        self.job = job
+        self.number = number
+        self.done = 0
+        self.loss = float("nan")
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._lock, self._is_begun = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._is_begun = False
         self._request: Request | None = None
 
     @contextmanager
-    def _working(self, what: str) -> Iterator[None]:
-        """One call at a time, and what each kind has taken; the first begins the work."""
+    def _working(self, call: str) -> Iterator[None]:
+        """Let in one call at a time, and note what each kind takes; the first begins the work."""
         with self._lock:
             started = time.perf_counter()
             if not self._is_begun:
@@ -292,48 +332,54 @@ class Shard:
                 self.seconds["begin"] += time.perf_counter() - started
                 started = time.perf_counter()
             yield
-            self.seconds[what] += time.perf_counter() - started
+            self.seconds[call] += time.perf_counter() - started
 
-    def _begin(self, *, anew: bool = False) -> None:
+    def _begin(self, *, from_start: bool = False) -> None:
         """Go on where an earlier process was, or from the beginning."""
         self.storage = self.job.storage()
         self.storage.remove_half_written(f"shard {self.number}")
-        self.task = self.job.task(self.number, self.storage)
-        self.checkpoint = self.task.data.context.checkpoint
-        self.local: LocalModels | None = None
-        self.trainers: Sequence[Any] = ()
-        self.done, self.best = 0, BestWeights()
-        if not self._is_finished() and self.task.models[0].learns_by_epoch:
-            self.trainers, self.local = begin_locals(self.task, self.job.engine)
-            state = None if anew else self.checkpoint.load(self.job.what)
+        self.fits = self.job.fits(self.number, self.storage)
+        self.checkpoint = self.fits.data.context.checkpoint
+        self.models: LocalModels | None = None
+        self.trainers: Sequence[Trainer] = ()
+        self.best = BestWeights()
+        self.done = 0
+        if not self._is_finished() and self.fits.base.learns_by_epoch:
+            self.trainers, self.models = self.job.engine.begin(self.fits)
+            state = None if from_start else self.checkpoint.load(self.job.fits_name)
             if state is not None:
-                self.done, self.loss = state["epoch"], state["loss"]
+                self.done = state["epoch"]
+                self.loss = state["loss"]
                 load_trainers(self.trainers, state["trainers"])
                 self.best.load_state_dict(state["best"], self._networks())
         self._is_begun = True
 
     def _is_finished(self) -> bool:
-        return self.storage.has(f"{part_of(self.number)}/{MANIFEST}")
+        return self.storage.has(f"{part_name(self.number)}/{MANIFEST}")
 
     def epoch(self, number: int, best: int) -> float:
-        """Train up to an epoch, and save that; the mean loss. One that is done already is not done again.
+        """Train up to an epoch, save that and return the mean loss; an epoch is trained once.
 
         The weights of the epoch that was best so far, 0 for none, are held beside those that learn.
         """
         with self._working("epoch"):
-            self._be_at(number, best)
+            self._reach(number, best)
             return self.loss
 
-    def _be_at(self, number: int, best: int) -> None:
-        """Train up to an epoch, and hold the weights of the best on the way; anew where it is too late for one."""
-        is_held = best in (0, self.best.epoch)
-        if self.done > (number if is_held else best):
+    def _reach(self, number: int, best: int) -> None:
+        """Train up to an epoch, and hold the weights of the best on the way.
+
+        Where the shard is beyond one of them already, it learns from the start again.
+        """
+        holds_best = best in (0, self.best.epoch)
+        if self.done > (number if holds_best else best):
             say(f"shard {self.number}: is at epoch {self.done}, which is too far; it learns again")
-            self._begin(anew=True)
-            is_held = not best
-        if not is_held:
+            self._begin(from_start=True)
+            holds_best = not best
+        if not holds_best:
             self._train_to(best)
-            self.best.update(best, float(best), self._networks())  # the latest is always the best
+            # A rising score: the latest is always the best.
+            self.best.update(best, float(best), self._networks())
         self._train_to(number)
 
     def _train_to(self, number: int) -> None:
@@ -342,21 +388,20 @@ class Shard:
             self.done += 1
             started = time.perf_counter()
             if self.checkpoint.due():
-                self.checkpoint.save(
-                    self.job.what,
-                    {**training_state(self.done, self.trainers, self.best), "loss": self.loss},
-                )
+                state = training_state(self.done, self.trainers, self.best)
+                self.checkpoint.save(self.job.fits_name, {**state, "loss": self.loss})
             self.seconds["save"] += time.perf_counter() - started
 
-    def blend(self, number: int, best: int, request: Request) -> npt.NDArray[np.float32]:
-        """The blended scores of the shard's models after an epoch, as if there were no others."""
+    def blend(self, number: int, best: int, request: Request) -> FloatArray:
+        """Return the blended scores of the shard's models after an epoch, as if no others were there."""
         with self._working("blend"):
-            self._be_at(number, best)  # where it has been lost since
-            assert self.local is not None
-            # The same arrays as for the request before, if that was the same: networks store what they make of them.
+            self._reach(number, best)  # where the shard was lost since
+            assert self.models is not None
+            # The same arrays as for the request before, if that was the same: networks store what
+            # they make of them.
             if self._request is None or self._request.name != request.name:
                 self._request = request
-            blended = self.local.blend(self._request.histories, self._request.answer_weights)
+            blended = self.models.blend(self._request.histories, self._request.answer_weights)
             return np.asarray(as_array(blended), np.float32)
 
     def finish(self, number: int, best: int) -> None:
@@ -364,19 +409,19 @@ class Shard:
         with self._working("finish"):
             if self._is_finished():
                 return
-            if self.trainers:
-                self._be_at(number, best)
-                self.best.restore_best(self._networks())
-                assert self.local is not None
-                self.local = self.local.finished(self.job.engine.answer_precision)
+            engine = self.job.engine
+            if self.models is None:
+                models = engine.solve(self.fits)
             else:
-                self.local = fit_in_turn(self.task, self.job.engine)
-            name = part_of(self.number)
-            save_model(self.local, self.storage.folder / name)
+                self._reach(number, best)
+                self.best.restore_best(self._networks())
+                models = engine.finish(self.models, best or self.fits.base.epochs)
+            name = part_name(self.number)
+            save_model(models.without_global_model(), self.storage.folder / name)
             self.storage.publish_model(name)
 
     def status(self) -> tuple[str, int, dict[str, float]]:
-        """The machine, the process, and the seconds spent with each kind of call."""
+        """Return the machine, the process, and the seconds spent with each kind of call."""
         return os.uname().nodename, os.getpid(), dict(self.seconds)
 
     def close(self) -> None:
@@ -388,18 +433,21 @@ class Shard:
         return [network for trainer in self.trainers for network in trainer.networks]
 
 
-def part_of(number: int) -> str:
-    """The name of the finished models of a shard."""
-    return f"part {number}"
+def part_name(shard: int) -> str:
+    """Return the name of the finished models of a shard."""
+    return f"part {shard}"
 
 
-def load_part(job: Job, storage: Storage, number: int, centre: Recommender | None) -> LocalModels:
-    """The finished models of a shard, mapped."""
-    folder = storage.fetch_model(part_of(number))
-    local = load_model(folder, job.kinds)
-    if not isinstance(local, LocalModels):
+def load_part(
+    job: Job, storage: Storage, shard: int, global_model: Recommender | None
+) -> LocalModels:
+    """Return the finished models of a shard, mapped into memory."""
+    folder = storage.fetch_model(part_name(shard))
+    models = load_model(folder, job.kinds)
+    if not isinstance(models, LocalModels):
         raise ModelFileError(
-            f"{folder}: expected the local models of a shard, found {type(local).__name__}"
+            f"{folder}: expected the local models of a shard, found {type(models).__name__}"
         )
-    local.saved_in_ = folder
-    return local if centre is None else local.around(centre)
+    models = models.with_global_model(global_model)
+    models.saved_in_ = folder
+    return models
