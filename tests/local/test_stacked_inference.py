@@ -10,16 +10,20 @@ import torch
 from scipy.sparse import csr_array
 
 import loca
-import loca.local.stacked.inference as inference_file
+import loca.local.engines.stacked.inference as inference_file
 import loca.persistence.arrays as array_files
-from loca.communities.communities import keep_strongest
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import top_k_weights
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
+from loca.local.engines.stacked.engine import Stacked
+from loca.local.engines.stacked.inference import StackedNetworks
+from loca.local.engines.stacked.precision import StoredPrecision
 from loca.local.loca import Loca
-from loca.local.local_models import blend_local
-from loca.local.stacked.inference import StackedNetworks
+from loca.local.local_models import blend_scores
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender
+from loca.persistence.learned import learned_bytes, restored, state_of
 from loca.persistence.manifest import ModelState
 
 BASES: dict[str, Recommender] = {
@@ -30,48 +34,55 @@ BASES: dict[str, Recommender] = {
 }
 
 
-def a_loca(split: Split, name: str, **changes: object) -> Loca:
-    settings = {"base": BASES[name], "anchors": 4, "engine": "stacked", "answer_bandwidth": 0.6}
-    return Loca(**(settings | changes)).fit(split.train)  # type: ignore[arg-type]
+def a_loca(split: Split, name: str, stored: StoredPrecision = "float32") -> Loca:
+    kernels = Kernels(n=4, answer_bandwidth=0.6)
+    model = Loca(base=BASES[name], communities=kernels, engine=Stacked(stored=stored))
+    return model.fit(split.train)
 
 
 @pytest.mark.parametrize("name", BASES)
 def test_the_blend_is_the_formula_over_each_network_alone(name: str, planted_split: Split) -> None:
     model = a_loca(planted_split, name)
     histories = planted_split.test.history_matrix[:60]
-    weights = model.communities_.answer_weights(model.embed(histories))
+    weights = model.answer_weights(histories)
     covered = np.diff(weights.indptr) > 0
-    expected = blend_local(
-        histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows))
+    expected = blend_scores(
+        histories,
+        weights,
+        lambda j, rows: torch.from_numpy(model.local_.models.score_with(j, rows)),
     )
-    found = model.locals_.blend(histories, weights).numpy()
+    found = model.local_.models.blend(histories, weights).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert 0 < covered.mean() < 1
     assert not found[~covered].any()
     # One user alone takes the short way through the code.
     user = int(np.argmax(np.diff(weights.indptr)))
-    alone = model.locals_.blend(csr_array(histories[[user]]), csr_array(weights[[user]]))
+    alone = model.local_.models.blend(csr_array(histories[[user]]), csr_array(weights[[user]]))
     np.testing.assert_allclose(alone.numpy()[0], expected[user], atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("name", BASES)
 def test_few_communities_for_each_user_give_the_same_by_every_product(
-    name: str, precision: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+    name: str, precision: StoredPrecision, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = a_loca(planted_split, name, answer_precision=precision)
+    model = a_loca(planted_split, name, stored=precision)
     histories = csr_array(planted_split.test.history_matrix[:60])
     weights = csr_array(
-        keep_strongest(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32), 2)
+        top_k_weights(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32), 2)
     )
-    expected = blend_local(
-        histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows))
+    expected = blend_scores(
+        histories,
+        weights,
+        lambda j, rows: torch.from_numpy(model.local_.models.score_with(j, rows)),
     )
     assert np.abs(expected).max() > 0.1
     for few in (0, 2, 100):  # of no, some and all networks' users the products are those for few
         monkeypatch.setattr(inference_file, "FEW_USERS", few)
         for users in (60, 3, 1):
-            found = model.locals_.blend(csr_array(histories[:users]), csr_array(weights[:users]))
+            found = model.local_.models.blend(
+                csr_array(histories[:users]), csr_array(weights[:users])
+            )
             np.testing.assert_allclose(found.numpy(), expected[:users], atol=1e-5)
 
 
@@ -81,9 +92,9 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     name: str, at_once: int, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = a_loca(planted_split, name)
-    table = model.locals_.weights_["output_table"][0]
+    table = model.local_.models.weights_["output_table"][0]
     one = 2 * (table.nbytes + 4 * 60 * table.shape[1])  # of 60 users
-    model.locals_.joined_bytes = at_once * one
+    model.local_.models.joined_bytes = at_once * one
     joined: list[int] = []
     cat = torch.cat
     monkeypatch.setattr(
@@ -92,14 +103,14 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
     weights[7:, 2] = 0  # one of them answers for some alone
     histories = planted_split.test.history_matrix[:60]
-    expected = blend_local(
+    expected = blend_scores(
         histories,
         csr_array(weights),
-        lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)),
+        lambda j, rows: torch.from_numpy(model.local_.models.score_with(j, rows)),
     )
     joined.clear()
     np.testing.assert_allclose(
-        model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5
+        model.local_.models.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5
     )
     assert (
         joined == {1: [1] * 6, 3: [3] * 2, 100: [3] * 2}[at_once]
@@ -115,19 +126,19 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
     weights[7:, 2] = 0  # one of them answers for some alone, the others for everybody
     weights[:, 3] = 0  # and one for nobody
-    expected = model.locals_.blend(histories, csr_array(weights)).numpy()
+    expected = model.local_.models.blend(histories, csr_array(weights)).numpy()
     monkeypatch.setattr(inference_file, "multiplies_densely", lambda *_: True)
     left: list[torch.Tensor] = []
     multiply = torch.Tensor.__matmul__
     monkeypatch.setattr(
         torch.Tensor, "__matmul__", lambda *both: (left.append(both[0]), multiply(*both))[1]
     )
-    found = model.locals_.blend(csr_array(histories), csr_array(weights))
+    found = model.local_.models.blend(csr_array(histories), csr_array(weights))
     laid = [one for one in left if one.shape[1] == histories.shape[1]]
     assert [len(one) for one in laid] == [60, 60, 7]
     assert all(one.stride(0) % 64 == 0 for one in laid)  # 60 items in rows of 64
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
-    alone = model.locals_.blend(csr_array(histories[[3]]), csr_array(weights[[3]]))
+    alone = model.local_.models.blend(csr_array(histories[[3]]), csr_array(weights[[3]]))
     np.testing.assert_allclose(alone.numpy()[0], expected[3], atol=1e-5)
 
 
@@ -135,26 +146,28 @@ def test_histories_of_any_format_give_the_same_answers(planted_split: Split) -> 
     model = a_loca(planted_split, "variational")
     histories = csr_array(planted_split.test.history_matrix[:60])  # as many users as items
     weights = csr_array(np.full((60, 4), 0.25, dtype=np.float32))
-    expected = model.locals_.blend(histories, weights).numpy()
+    expected = model.local_.models.blend(histories, weights).numpy()
     for other in (
         histories.tocsc(),
         histories.tocoo(),
         histories.toarray(),
         histories.astype(np.float64),
     ):
-        np.testing.assert_array_equal(model.locals_.blend(other, weights).numpy(), expected)
+        np.testing.assert_array_equal(model.local_.models.blend(other, weights).numpy(), expected)
 
 
 def test_nobody_covered_gives_zeros(planted_split: Split) -> None:
     model = a_loca(planted_split, "variational")
     nobody = csr_array((3, 4), dtype=np.float32)
-    assert not model.locals_.blend(planted_split.test.history_matrix[:3], nobody).numpy().any()
+    assert (
+        not model.local_.models.blend(planted_split.test.history_matrix[:3], nobody).numpy().any()
+    )
 
 
 def test_histories_over_other_items_are_refused(planted_split: Split) -> None:
     model = a_loca(planted_split, "variational")
     with pytest.raises(DataError, match="expected 60 items, found 7"):
-        model.locals_.blend(
+        model.local_.models.blend(
             csr_array((1, 7), dtype=np.float32), csr_array(np.ones((1, 4), np.float32))
         )
 
@@ -162,33 +175,39 @@ def test_histories_over_other_items_are_refused(planted_split: Split) -> None:
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_saved_stack_answers_as_before_also_from_mapped_files(
-    name: str, precision: str, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    precision: StoredPrecision,
+    planted_split: Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(array_files, "LARGEST_READ", 64)
-    model = a_loca(planted_split, name, answer_precision=precision)
+    model = a_loca(planted_split, name, stored=precision)
     model.save(tmp_path / "model")
     opened = loca.load(tmp_path / "model")
     histories = planted_split.test.history_matrix[:40]
     np.testing.assert_array_equal(opened.score(histories), model.score(histories))
-    assert str(opened.locals_.weights_["output_table"].dtype) == f"torch.{precision}"
+    assert str(opened.local_.models.weights_["output_table"].dtype) == f"torch.{precision}"
 
 
 def test_half_precision_loses_little_and_takes_half(planted_split: Split) -> None:
-    whole, half = (
-        a_loca(planted_split, "variational", answer_precision=one) for one in ("float32", "float16")
-    )
+    full = a_loca(planted_split, "variational", "float32")
+    half = a_loca(planted_split, "variational", "float16")
     histories = planted_split.test.history_matrix[:40]
-    difference = np.abs(half.score(histories) - whole.score(histories)).max()
-    assert 0 < difference < 0.01 * np.abs(whole.score(histories)).max()
-    sizes = [
-        sum(array.nbytes for array in one.locals_.state().arrays.values()) for one in (whole, half)
-    ]
-    assert sizes[0] == 2 * sizes[1]
+    difference = np.abs(half.score(histories) - full.score(histories)).max()
+    assert 0 < difference < 0.01 * np.abs(full.score(histories)).max()
+    assert learned_bytes(full.local_.models) == 2 * learned_bytes(half.local_.models)
 
 
 def test_a_variational_stack_stores_only_the_mean(planted_split: Split) -> None:
-    assert a_loca(planted_split, "variational").locals_.weights_["input_table"].shape == (4, 60, 8)
-    assert a_loca(planted_split, "variational, hidden").locals_.weights_["code_weight"].shape == (
+    assert a_loca(planted_split, "variational").local_.models.weights_["input_table"].shape == (
+        4,
+        60,
+        8,
+    )
+    assert a_loca(planted_split, "variational, hidden").local_.models.weights_[
+        "code_weight"
+    ].shape == (
         4,
         12,
         8,
@@ -196,8 +215,8 @@ def test_a_variational_stack_stores_only_the_mean(planted_split: Split) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
-    arrays = dict(a_loca(planted_split, "variational, hidden").locals_.state().arrays)
-    plain = dict(a_loca(planted_split, "variational").locals_.state().arrays)
+    arrays = dict(state_of(a_loca(planted_split, "variational, hidden").local_.models).arrays)
+    plain = dict(state_of(a_loca(planted_split, "variational").local_.models).arrays)
     broken = [
         (
             {name: array for name, array in arrays.items() if name != "back_bias"},
@@ -233,13 +252,13 @@ def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
     ]
     for change, message in broken:
         with pytest.raises(ModelFileError, match=message):
-            StackedNetworks.restore({"variational": True}, ModelState(change))
+            restored(StackedNetworks, {"variational": True}, ModelState(change))
 
 
 def test_a_part_of_a_model_is_not_a_model(planted_split: Split, tmp_path: Path) -> None:
     from loca.persistence import save_model
 
-    save_model(a_loca(planted_split, "variational").locals_, tmp_path / "part")
+    save_model(a_loca(planted_split, "variational").local_.models, tmp_path / "part")
     with pytest.raises(
         ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"
     ):

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-import loca.local.stacked.ops as arithmetic_file
+import loca.local.engines.stacked.ops as arithmetic_file
 import loca.models.counter_rng as draws_file
-from loca.local.stacked.ops import (
+from loca.local.engines.stacked.ops import (
     AdamStep,
     DenseInputs,
     Entries,

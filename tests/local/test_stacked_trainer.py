@@ -11,16 +11,17 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.stacked.ops as ops_file
-import loca.local.stacked.trainer as stacks_file
-from loca.data.splits import HeldOut, Split
+import loca.local.engines.stacked.ops as ops_file
+import loca.local.engines.stacked.trainer as stacks_file
+from loca.communities.kernel import Kernels
+from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_value
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.local.local_models import LocalModels, LocalTask, Validator
-from loca.local.stacked.inference import StackedNetworks
-from loca.local.stacked.ops import (
+from loca.local.engines.engine import ManyFits, copies_of, train
+from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.engine import Stacked
+from loca.local.engines.stacked.inference import StackedNetworks
+from loca.local.engines.stacked.ops import (
     AdamStep,
     DenseInputs,
     Entries,
@@ -28,12 +29,15 @@ from loca.local.stacked.ops import (
     decode_and_differentiate,
     multiplies_densely,
 )
-from loca.local.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
-from loca.local.training import Engine, copies_of, train_locals
+from loca.local.engines.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.local.local_models import LocalModels
 from loca.models.autoencoder import Autoencoder, multinomial_loss
 from loca.models.devices import SparseRows
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender, TrainingData, clone
+from loca.typing import FloatArray
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(
@@ -53,27 +57,25 @@ BASES: dict[str, Recommender] = {
 }
 # What 32 bits leave open of scores of size 1 after some dozen steps of Adam in another order of sums.
 ROUNDING = 1e-4
-LOOP, STACK = Engine("one_by_one"), Engine("stacked")
+LOOP, STACK = Loop(), Stacked()
 
 
-def weights_of(number: int) -> np.ndarray:
+def weights_of(number: int) -> FloatArray:
     """Model 0 learns from all 400 users, model 1 from 300, and so on, with weights of their own."""
     weights = np.random.default_rng(number).uniform(0.1, 2, 400)
     weights[400 - 100 * number :] = 0
     return weights
 
 
-def a_task(base: Recommender, split: Split, count: int = 4) -> LocalTask:
-    data = TrainingData(
-        split.train.matrix(), split.train.matrix(), np.ones(split.train.n_users, np.float32)
-    )
-    return LocalTask(copies_of(base, count, seed=3, name="local model"), data, weights_of, "test")
+def many_fits(base: Recommender, split: Split, n: int = 4) -> ManyFits:
+    data = TrainingData.of(split.train.matrix())
+    return ManyFits(copies_of(base, n, seed=3, name="local model"), data, weights_of, "test")
 
 
-def answers(trained: tuple[LocalModels, int | None], split: Split) -> np.ndarray:
-    """The scores of all models after training, (models, users, items)."""
+def answers(models: LocalModels, split: Split) -> FloatArray:
+    """Return the scores of all models after training, (models, users, items)."""
     histories = split.test.history_matrix[:30]
-    return np.stack([trained[0].score_with(number, histories) for number in range(len(trained[0]))])
+    return np.stack([models.score_with(number, histories) for number in range(len(models))])
 
 
 def planned(size: int, at_once: int) -> Callable[..., StackPlan]:
@@ -83,12 +85,10 @@ def planned(size: int, at_once: int) -> Callable[..., StackPlan]:
 
 
 @pytest.fixture(scope="module")
-def of_the_loop(planted_split: Split) -> Callable[[str], np.ndarray]:
+def of_the_loop(planted_split: Split) -> Callable[[str], FloatArray]:
     """The answers of a base's networks after the loop has trained them, which it does once for each base."""
     return cache(
-        lambda name: answers(
-            train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split
-        )
+        lambda name: answers(train(many_fits(BASES[name], planted_split), LOOP), planted_split)
     )
 
 
@@ -103,7 +103,7 @@ def test_the_stack_answers_as_the_loop_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stacks_file, "plan_stacks", planned(size, at_once))
-    found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    found = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
     np.testing.assert_allclose(found, of_the_loop(name), atol=ROUNDING)
 
 
@@ -123,9 +123,9 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
             return really(self, *rest)
 
         monkeypatch.setattr(DenseInputs, part, counted)
-    expected = answers(train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split)
+    expected = answers(train(many_fits(BASES[name], planted_split), LOOP), planted_split)
     assert not called
-    found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    found = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
     assert called.count("codes") == called.count("learn") > 0
 
@@ -176,57 +176,11 @@ def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> Non
         return mean_value(lambda rows: models.score_with(1, rows), planted_split.validation)
 
     loop, stack = (
-        train_locals(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK)
+        train(many_fits(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK)
     )
-    assert loop[1] == stack[1]
+    assert loop.epochs_ == stack.epochs_
     np.testing.assert_allclose(
         answers(stack, planted_split), answers(loop, planted_split), atol=ROUNDING
-    )
-
-
-def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_stack(
-    planted_split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = MultVAE(
-        latent=8, epochs=14, patience=2, batch_size=64, learning_rate=5e-2, kl_weight=0.1
-    )
-    validation = planted_split.validation
-    assert validation is not None
-    left: list[int] = []
-    remove = StackedTrainer.remove
-    monkeypatch.setattr(
-        StackedTrainer,
-        "remove",
-        lambda self, networks: (left.append(len(networks)), remove(self, networks)),
-    )
-
-    def members_of(number: int) -> np.ndarray:
-        """The last model has nobody to be judged by and runs all its epochs."""
-        return np.arange(number * 100, number * 100 + 60 * (number < 3))
-
-    answering = np.zeros((validation.n_users, 4))
-    for number in range(4):
-        answering[members_of(number), number] = 0.5
-    members = Validator(validation, csr_array(answering))
-    own = HeldOut(
-        validation.histories.of_users(members_of(1)), validation.targets.of_users(members_of(1))
-    )
-
-    trained = [
-        train_locals(a_task(base, planted_split), engine, members=members)
-        for engine in (LOOP, STACK)
-    ]
-    np.testing.assert_allclose(
-        answers(trained[1], planted_split), answers(trained[0], planted_split), atol=ROUNDING
-    )
-    assert trained[0][1] == trained[1][1]
-    assert left, "nobody left the stack: the test would show nothing"
-    alone = clone(base, seed=a_task(base, planted_split).models[1].seed)  # type: ignore[attr-defined]
-    alone.fit(planted_split.train.matrix(), user_weights=weights_of(1), validation=own)
-    np.testing.assert_allclose(
-        answers(trained[1], planted_split)[1],
-        alone.score(planted_split.test.history_matrix[:30]),
-        atol=ROUNDING,
     )
 
 
@@ -243,24 +197,18 @@ def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> 
 
 
 def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
-    exact = answers(
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
-    )
-    rounded = train_locals(
-        a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None
-    )
+    exact = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
+    rounded = train(many_fits(BASES["variational"], planted_split), Stacked(precision="bfloat16"))
     difference = np.abs(answers(rounded, planted_split) - exact).max()
     assert 1e-6 < difference < 0.05 * np.abs(exact).max()
-    assert isinstance(rounded[0], StackedNetworks)
-    assert rounded[0].weights_["output_table"].dtype == torch.float32
+    assert isinstance(rounded, StackedNetworks)
+    assert rounded.weights_["output_table"].dtype == torch.float32
 
 
 def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = answers(
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
-    )
+    expected = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     monkeypatch.setattr(stacks_file, "plan_stacks", planned(4, 4))
     seen: list[int] = []
 
@@ -271,9 +219,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
         return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ops_file, "decode_and_differentiate", small_memory)
-    found = answers(
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
-    )
+    found = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     assert seen[:3] == [4, 2, 1]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
@@ -286,15 +232,13 @@ def test_one_network_that_does_not_fit_is_an_error(
 
     monkeypatch.setattr(ops_file, "decode_and_differentiate", no_memory)
     with pytest.raises(torch.OutOfMemoryError):
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None)
+        train(many_fits(BASES["variational"], planted_split), STACK, None)
 
 
 def test_a_stack_that_cannot_be_built_is_built_in_halves(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = answers(
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
-    )
+    expected = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     sizes: list[int] = []
 
     def small_memory(trainers: list, **how: object) -> StackedTrainer:
@@ -304,9 +248,7 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(
         return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stacks_file, "StackedTrainer", small_memory)
-    found = answers(
-        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
-    )
+    found = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
@@ -379,26 +321,29 @@ def test_adam_counts_the_steps_of_each_network() -> None:
         torch.testing.assert_close(moments.weights[number], parameter.detach())
 
 
-def test_a_loca_and_an_ensemble_answer_the_same_with_both_engines(planted_split: Split) -> None:
+@pytest.mark.parametrize(
+    "model",
+    [
+        Loca(base=BASES["variational"], communities=Kernels(n=3)),
+        Ensemble(base=BASES["variational"], models=3),
+    ],
+    ids=["loca", "ensemble"],
+)
+def test_a_loca_and_an_ensemble_answer_the_same_with_both_engines(
+    model: Recommender, planted_split: Split
+) -> None:
     histories = planted_split.test.history_matrix[:10]
-    for kind in (Loca, Ensemble):
-        found = []
-        for engine in ("one_by_one", "stacked", "auto"):
-            model = kind(
-                base=BASES["variational"],
-                engine=engine,
-                **({"anchors": 3} if kind is Loca else {"models": 3}),
-            )
-            found.append(
-                model.fit(planted_split.train, validation=planted_split.validation).score(histories)
-            )
-        np.testing.assert_allclose(found[1], found[0], atol=ROUNDING)
-        np.testing.assert_allclose(found[2], found[0], atol=ROUNDING)
+    scores = []
+    for engine in (Loop(), Stacked(), None):
+        fitted = clone(model, engine=engine)
+        fitted.fit(planted_split.train, validation=planted_split.validation)
+        scores.append(fitted.score(histories))
+    np.testing.assert_allclose(scores[1], scores[0], atol=ROUNDING)
+    np.testing.assert_array_equal(scores[2], scores[1])
 
 
-@pytest.mark.parametrize("name", ["engine", "precision", "answer_precision"])
-def test_an_unknown_way_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"unknown {name} 'staked'"):
-        Ensemble(base=BASES["variational"], **{name: "staked"})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=f"unknown {name} 'staked'"):
-        Loca(base=BASES["variational"], **{name: "staked"})  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["precision", "stored"])
+def test_an_unknown_precision_is_refused(name: str) -> None:
+    params: dict[str, Any] = {name: "float8"}
+    with pytest.raises(ConfigError, match=f"{name}: expected 'float32' or .*, found 'float8'"):
+        Stacked(**params)
