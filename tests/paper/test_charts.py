@@ -12,8 +12,7 @@ import pytest
 from examples import BARS, LINES
 from matplotlib.colors import to_hex
 
-from loca.experiments.demo import as_png
-from loca.paper.charts import Chart, Curve, as_svg, draw_charts
+from loca.paper.charts import Chart, Curve, as_png, as_svg, draw_charts
 from loca.paper.report import ReportItem, write_item
 
 

@@ -47,7 +47,7 @@ def demo(
     weighed = None if recency is None else parse_recency(recency)
     check_file(out)
     check_folder(out / "model")
-    from loca.experiments.demo import run_demo
+    from loca.paper.demo import run_demo
 
     found = run_demo(out, seed=seed, users=users, recency=weighed, note=say)
     if output.as_json:

@@ -127,6 +127,13 @@ def draw_charts(charts: Sequence[Chart]) -> Figure:
     return figure
 
 
+def as_png(figure: Any, dpi: float | str = "figure") -> bytes:
+    """Return a picture as PNG, without anything that changes from one run to the next."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
+    return drawn.getvalue()
+
+
 def as_svg(figure: Figure, key: str = "figure") -> str:
     """The picture as an SVG file, in which every id begins with `key`: several pictures can share one page."""
     from matplotlib import rc_context

@@ -56,9 +56,14 @@ class Permuted(CommunityFinder):
         communities = self.finder.find(data, base=base, global_model=global_model, seed=seed)
         histories = data.histories
         order = stream(seed, "dealt memberships").permutation(histories.shape[0])
+        anchors = communities.anchors
+        if anchors is not None:
+            receivers = np.argsort(order)  # who has the position of each user
+            anchors = receivers[anchors]
         return PermutedCommunities(
             communities=communities,
             positions=communities.locate(histories)[order],
+            anchors=anchors,
             known_items=histories.indices.astype(np.int32),
             known_starts=histories.indptr.astype(np.int64),
         )
@@ -90,6 +95,7 @@ class PermutedCommunities(Communities):
 
     communities: Communities = learned_part(Communities)
     positions: FloatArray = learned("users", "dimensions")
+    anchors: IntArray | None = learned("communities", dtype=np.int64, optional=True)
     known_items: npt.NDArray[np.int32] = learned("entries", dtype=np.int32)
     known_starts: IntArray = learned("users + 1", dtype=np.int64)
 
@@ -100,11 +106,6 @@ class PermutedCommunities(Communities):
         rises = len(starts) == n_users + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
         if not n_users or not rises or starts[-1] != len(items) or (items < 0).any():
             raise DataError(f"the known histories do not fit {n_users} users")
-
-    @property
-    def anchors(self) -> IntArray | None:  # type: ignore[override]
-        """Those of the communities."""
-        return self.communities.anchors
 
     @property
     def divisions(self) -> int:  # type: ignore[override]
@@ -134,17 +135,17 @@ class PermutedCommunities(Communities):
         ones = np.ones(len(self.known_items), np.float32)
         shape = (len(self.positions), n_items)
         known = csr_array((ones, self.known_items, self.known_starts), shape=shape).T.tocsr()
-        nobody = self.communities.locate(csr_array((1, n_items), dtype=np.float32))
-        found = np.tile(nobody, (rows.shape[0], 1))
-        # Of equal ones the user with the fewest other items.
+        nobody = csr_array(np.zeros((1, n_items), dtype=np.float32))
+        positions = np.tile(self.communities.locate(nobody), (rows.shape[0], 1))
+        # Of equally similar users the one with the fewest other items.
         tie = 1e-6 * np.diff(self.known_starts)
         for start in range(0, rows.shape[0], _USERS_AT_ONCE):
             block = csr_array(rows[start : start + _USERS_AT_ONCE])
             block.data = np.ones_like(block.data)
             nearest = ((block @ known).toarray() - tie).argmax(axis=1)
-            users = np.flatnonzero(np.diff(block.indptr))
-            found[start + users] = self.positions[nearest[users]]
-        return found
+            has_history = np.flatnonzero(np.diff(block.indptr))
+            positions[start + has_history] = self.positions[nearest[has_history]]
+        return positions
 
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
         """Return those of the communities."""

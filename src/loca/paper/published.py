@@ -16,9 +16,7 @@ _COLUMNS = {
 
 @cache
 def _rows(name: str) -> tuple[Mapping[str, str], ...]:
-    text = (files("loca.paper") / "printed_tables" / f"{name}.csv").read_text(
-        encoding="utf-8"
-    )
+    text = (files("loca.paper") / "printed_tables" / f"{name}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 

@@ -11,8 +11,14 @@ from typing import Any, Literal
 
 from loca.errors import DataError
 from loca.evaluation.significance import PairedDifference, Verdict, verdict_on
-from loca.experiments.demo import as_png
-from loca.paper.charts import PIXELS_PER_INCH, Chart, as_svg, draw_charts, without_warnings
+from loca.paper.charts import (
+    PIXELS_PER_INCH,
+    Chart,
+    as_png,
+    as_svg,
+    draw_charts,
+    without_warnings,
+)
 from loca.persistence.atomic_write import write_whole
 from loca.text_table import TextTable, csv_text
 
