@@ -16,6 +16,7 @@ from loca.persistence import load_model
 from loca.search_space import Among, Domain, Quantiles, Range, Space, log_range
 
 SpaceName = Literal["wide", "paper"]
+Control = Literal["ensemble", "dealt"]
 Group = Literal["baseline", "local", "control", "authors", "mixture", "beyond"]
 
 
@@ -34,6 +35,9 @@ class ModelRecord:
         without a wide one its settings are given (the authors' own) or it searches by itself (`auto`).
     base
         The name of the model that a local model or an ensemble is made of.
+    control, control_of
+        Of a control the word for all of its kind, and the local models that it is the control of: it has the base and
+        the size of the first of them that stands beside it.
     group
         The part of the reproduced Table 2 that shows it; None where it does not.
     label
@@ -45,6 +49,8 @@ class ModelRecord:
     wide: Space | None = None
     paper: Space | None = None
     base: str | None = None
+    control: Control | None = None
+    control_of: tuple[str, ...] = ()
     group: Group | None = None
     label: str = ""
 
@@ -164,7 +170,8 @@ _LOCA = Space(
     {
         "communities.train_bandwidth": Range(0.8, 2.0),
         "communities.answer_bandwidth": Range(0.2, 0.8),
-    }
+    },
+    kinds={"communities": "kernels"},
 )
 # MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
 _PAPER_VAE = Space(
@@ -216,6 +223,8 @@ def _over(name: str, *, in_paper: bool = False, mixed: bool = False) -> list[Mod
             wide=Space({"models": log_range(5, 160)}),
             paper=Space() if in_paper else None,
             base=name,
+            control="ensemble",
+            control_of=(f"loca-{suffix}", f"mixture-{suffix}"),
             group="control" if in_paper else None,
             label=f"Ensemble_{label}",
         ),
@@ -236,6 +245,8 @@ def _over(name: str, *, in_paper: bool = False, mixed: bool = False) -> list[Mod
                 lambda: loca.Loca(base=base(), communities=_permuted_mixtures()),
                 wide=Space(),
                 base=name,
+                control="dealt",
+                control_of=(f"mixture-{suffix}", f"loca-{suffix}"),
                 group="mixture" if in_paper else None,
                 label=f"LOCA_{label}, dealt",
             ),
@@ -282,11 +293,16 @@ _BASICS = (
 )
 _SINGLES: Mapping[str, ModelRecord] = {
     **{
-        name: ModelRecord(name, f"models.{kind}", wide, paper, None, "baseline")
+        name: ModelRecord(name, f"models.{kind}", wide, paper, group="baseline")
         for name, kind, wide, paper in _BASICS
     },
     "sglsvd": ModelRecord(
-        "sglsvd", "models.sglsvd.SGLSVD", Space(_RANKS), _CLUSTERS, None, "baseline", "sGLSVD"
+        "sglsvd",
+        "models.sglsvd.SGLSVD",
+        wide=Space(_RANKS),
+        paper=_CLUSTERS,
+        group="baseline",
+        label="sGLSVD",
     ),
     "next-ease": ModelRecord(
         "next-ease", "models.next_ease.NextEASE", Space(_NEXT_RIDGE), group="beyond"
@@ -329,12 +345,62 @@ _RECORDS = (
         group="authors",
         label="LOCA_EASE, authors' settings",
     ),
-    ModelRecord("paper-ensemble-vae", _preset("ensemble_vae"), base="mult-vae", label="Ensemble"),
-    ModelRecord("paper-ensemble-ease", _preset("ensemble_ease"), base="ease", label="Ensemble"),
+    ModelRecord(
+        "paper-ensemble-vae",
+        _preset("ensemble_vae"),
+        base="mult-vae",
+        control="ensemble",
+        control_of=("paper-loca-vae",),
+        label="Ensemble",
+    ),
+    ModelRecord(
+        "paper-ensemble-ease",
+        _preset("ensemble_ease"),
+        base="ease",
+        control="ensemble",
+        control_of=("paper-loca-ease",),
+        label="Ensemble",
+    ),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
 RECORDS: dict[str, ModelRecord] = {one.name: one for one in _RECORDS}
 MODELS: dict[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
+
+
+def _kinds(**paths: str) -> dict[str, Callable[[], Any]]:
+    """Return what makes each kind of component with its defaults; classes are loaded only then."""
+
+    def maker(path: str) -> Callable[[], Any]:
+        return lambda: _class(path)()
+
+    return {name.replace("_", "-"): maker(path) for name, path in paths.items()}
+
+
+# The kinds of each component that can be exchanged, by the class that a parameter's annotation names.
+COMPONENTS: Mapping[str, Mapping[str, Callable[[], Any]]] = {
+    "CommunityFinder": {
+        **_kinds(
+            kernels="communities.kernel.Kernels",
+            mixtures="communities.mixture.Mixtures",
+            random_groups="communities.random_groups.RandomGroups",
+            best_of="communities.best_of.BestOf",
+        ),
+        "permuted": _permuted_mixtures,
+    },
+    "Combiner": _kinds(
+        global_share="local.combiner.GlobalShare",
+        fixed_share="local.combiner.FixedShare",
+        local_only="local.combiner.LocalOnly",
+    ),
+    "Engine": _kinds(
+        loop="local.engines.loop.Loop",
+        stacked="local.engines.stacked.engine.Stacked",
+        differences="local.engines.differences.Differences",
+        stop_each="paper.stopping.StopEach",
+    ),
+    "Recommender": MODELS,
+    "Embedder": ChainMap(_kinds(svd="communities.embeddings.TruncatedSVD"), MODELS),
+}
 
 
 class _Classes(UserDict[str, Any]):
@@ -377,6 +443,7 @@ _INSIDE = (
     "communities.random_groups.RandomGroups",
     "paper.permuted.Permuted",
     "paper.permuted.PermutedCommunities",
+    "paper.stopping.StopEach",
 )
 _PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)
 # The classes that a model folder may hold, by the name that it writes.
@@ -404,7 +471,8 @@ def register(record: ModelRecord) -> None:
 
 def names_of(*groups: Group) -> tuple[str, ...]:
     """The names of the models in these groups, group by group."""
-    return tuple(one.name for group in groups for one in _RECORDS if one.group == group)
+    records = RECORDS.values()
+    return tuple(record.name for group in groups for record in records if record.group == group)
 
 
 def is_tuned(name: str, model: Recommender) -> bool:
@@ -415,9 +483,13 @@ def is_tuned(name: str, model: Recommender) -> bool:
 def space_of(name: str, kind: SpaceName) -> Space:
     """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
     check_choice("space", kind, get_args(SpaceName))
-    spaces = {one.name: getattr(one, kind) for one in _RECORDS if getattr(one, kind) is not None}
+    spaces: dict[str, Space] = {
+        name: getattr(record, kind)
+        for name, record in RECORDS.items()
+        if getattr(record, kind) is not None
+    }
     if name in spaces:
-        return cast(Space, spaces[name])
+        return spaces[name]
     has_wide = name in RECORDS and RECORDS[name].wide is not None
     hint = "; --space wide has one" if has_wide else did_you_mean(name, spaces)
     raise ConfigError(

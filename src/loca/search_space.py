@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loca.communities.geometry import Quantile
 from loca.data.recency import parse_age
 from loca.errors import ConfigError, check_counts, did_you_mean
-from loca.models.recommender import Recommender, clone
+from loca.models.params import Strategy
+from loca.models.recommender import Recommender, clone, has_params
 from loca.persistence.manifest import get_params
 
 if TYPE_CHECKING:
@@ -139,11 +140,14 @@ class Space:
     """A domain for each parameter that is tried, by its name (`base.l2` for one of the model inside `base`).
 
     `fixed` are values that every point has; `same` lets one parameter have the value of another.
+    `kinds` names the components of which the space speaks: a model that has others there begins with
+    these, unless others were chosen.
     """
 
     domains: Mapping[str, Domain] = field(default_factory=dict)
     fixed: Mapping[str, Plain] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{name} {domain}" for name, domain in self.domains.items()]
@@ -164,15 +168,13 @@ class Space:
             domain.draw(trial, name)
 
     def apply(self, model: AnyModel, point: Point) -> AnyModel:
-        """A copy of the model with the parameters of a point; all others stay."""
+        """Return a copy of the model with the parameters of a point; all others stay."""
         values: dict[str, Any] = {
             name: domain.value(point, name) for name, domain in self.domains.items()
         }
         values |= self.fixed
         values |= {name: values[source] for name, source in self.same.items()}
-        for name, value in values.items():
-            model = changed_at(model, name, value)
-        return model
+        return clone(model, **{name.replace(".", "__"): value for name, value in values.items()})
 
     def coordinates(self, model: Recommender) -> dict[str, Plain] | None:
         """The point at which the model lies; None where it lies outside the space."""
@@ -193,12 +195,22 @@ class Space:
             return None
         return [dict(zip(self.domains, one, strict=True)) for one in product(*values)]
 
+    def of_parameters(self, model: Recommender) -> Space:
+        """Return the space of those parameters that the model's strategies have.
+
+        The space of a local model speaks of the parameters of every kind of communities.
+        """
+        return self.without([name for name in self.names if not _has_parameter(model, name)])
+
     def without(self, names: Collection[str]) -> Space:
         """The space in which some parameters, and what belongs to them, stay as the model has them."""
         left = [name for name in self.names if not is_named(name, names)]
-        domains = {name: one for name, one in self.domains.items() if name in left}
-        same = {name: one for name, one in self.same.items() if name in left and one in domains}
-        return Space(domains, {name: one for name, one in self.fixed.items() if name in left}, same)
+        domains = {name: domain for name, domain in self.domains.items() if name in left}
+        fixed = {name: value for name, value in self.fixed.items() if name in left}
+        same = {
+            name: source for name, source in self.same.items() if name in left and source in domains
+        }
+        return replace(self, domains=domains, fixed=fixed, same=same)
 
 
 @dataclass(frozen=True)
@@ -219,20 +231,23 @@ class SpaceConstraints:
         """What is left of a space; what has the value of a listed parameter follows it."""
         space = space.without(self.fixed)
         for name, values in self.listed.items():
-            left, followers = (
-                space.without([name]),
-                {one: name for one, source in space.same.items() if source == name},
-            )
-            space = Space(
-                {**left.domains, name: Among(values)}, left.fixed, {**left.same, **followers}
+            followers = {other: name for other, source in space.same.items() if source == name}
+            left = space.without([name])
+            space = replace(
+                left,
+                domains={**left.domains, name: Among(values)},
+                same={**left.same, **followers},
             )
         return space
 
 
 def value_at(model: object, name: str) -> Any:
-    """The value of a parameter by its dotted name; an unknown one is refused with the nearest right one."""
+    """Return the value of a parameter by its dotted name, such as `communities.n`.
+
+    An unknown one is refused with the nearest right one.
+    """
     head, _, rest = name.partition(".")
-    params = get_params(model)
+    params = get_params(model) if has_params(model) else {}
     if head not in params:
         kind = type(model).__name__
         raise ConfigError(
@@ -241,10 +256,13 @@ def value_at(model: object, name: str) -> Any:
     return value_at(params[head], rest) if rest else params[head]
 
 
-def changed_at(model: AnyModel, name: str, value: Any) -> AnyModel:
-    """A copy of the model with another value for one parameter, also of a model inside it."""
+def _has_parameter(model: object, name: str) -> bool:
+    """Return whether a model has a parameter; an unknown one, not of a strategy, is refused."""
     head, _, rest = name.partition(".")
-    return clone(model, **{head: changed_at(value_at(model, head), rest, value) if rest else value})
+    if isinstance(model, Strategy) and head not in get_params(model):
+        return False
+    value = value_at(model, head)
+    return not rest or _has_parameter(value, rest)
 
 
 def is_named(name: str, names: Collection[str]) -> bool:

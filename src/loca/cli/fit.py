@@ -174,7 +174,7 @@ def fit(
     from loca.models.devices import check_device, choose_device
     from loca.persistence.checkpoint import check_start
     from loca.persistence.fit_context import checkpoint_in
-    from loca.persistence.manifest import fingerprint, stored_params
+    from loca.persistence.manifest import fingerprint
     from loca.search_space import read_seconds
     from loca.tuning.model_selection import fit as fit_model
     from loca.tuning.recency_selection import recency_json
@@ -216,7 +216,7 @@ def fit(
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
     interactions = request.read()
-    described = [describe_model(one, stored_params) for one in candidates]
+    described = [describe_model(one) for one in candidates]
     # What the numbers of a fit depend on: progress of a fit with another fingerprint is refused.
     depends_on = {
         "loca": loca.__version__,

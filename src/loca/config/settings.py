@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.config.components import KIND, Kinds, exchanged, kinds_of, kinds_of_each
 from loca.errors import ConfigError, did_you_mean
-from loca.models.recommender import Recommender
-from loca.persistence.manifest import get_params, is_model
+from loca.models.recommender import Recommender, get_params, has_params
 from loca.registry import MODELS, RECORDS
 from loca.search_space import exact_text
 
@@ -42,20 +41,18 @@ class Given:
     choices: Sequence[str] = ()
 
     def _entries(self) -> Iterator[tuple[str, tuple[str, ...], Any]]:
-        """Where each setting comes from, its path and its value; the later ones win."""
-        for name, value in flat_settings(
-            {} if self.config is None else read_toml(self.config)
-        ).items():
+        """Yield where each setting comes from, its path and its value; the later ones win."""
+        table = {} if self.config is None else read_toml(self.config)
+        for name, value in flat_settings(table).items():
             yield str(self.config), tuple(name.split(".")), value
-        for section, table in self.options.items():
-            yield from (
-                ("options", (section, key), value)
-                for key, value in table.items()
-                if value is not None
-            )
+        for section, options in self.options.items():
+            for key, value in options.items():
+                if value is not None:
+                    yield "options", (section, key), value
         for text in self.assignments:
             path, written = _divide(text, "--set")
-            yield "--set", path, parse_value(written)
+            for name, value in flat_settings({".".join(path): parse_value(written)}).items():
+                yield "--set", tuple(name.split(".")), value
 
     def section(self, name: str) -> Table:
         """The table of one section as `tables` joins it, without a look at the others.
@@ -84,83 +81,99 @@ class Given:
         parameter; a section's lists are lists. What --set and --choose say of a model also holds for the base of those
         of the models that `inherit`, unless they say otherwise.
         """
-        known = (*sections, *models)
-        settings: dict[str, Table] = {name: {} for name in known}
-
-        def places(where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
-            first, is_inside = path[0], len(path) > 1
-            if is_inside and (
-                first in known or (first in elsewhere and where not in ("--set", "--choose"))
-            ):
-                return [path]
-            if is_inside and first in elsewhere:
-                here = ", ".join((*models, *sections))
-                raise ConfigError(
-                    f"{where}: {first!r} has no part in this command; what has is {here}"
-                )
-            if len(models) == 1 and first not in sections:
-                return [(models[0], *path)]
-            if first in known:
-                raise ConfigError(
-                    f"{where}: {first!r} is a section; expected {first}.option = value"
-                )
-            inside = {name: params_at(MODELS[name](), path[:-1]) for name in models}
-            takers = [name for name, params in inside.items() if path[-1] in params]
-            if first == "base" and takers:
-                return [(name, *path) for name in takers]
-            if takers:
-                said = " or ".join(f"{name}.{'.'.join(path)}{written}" for name in takers)
-                raise ConfigError(f"{where}: {'.'.join(path)!r} of which model? say {said}")
-            if first == "base":
-                raise ConfigError(
-                    f"{where}: none of {', '.join(models)} has a base with the parameter {path[-1]!r}"
-                )
-            options = [
-                f"{name}.{'.'.join((*path[:-1], one))}"
-                for name, params in inside.items()
-                for one in params
-            ]
-            near = did_you_mean(first, known) or did_you_mean(".".join(path), options)
-            raise ConfigError(
-                f"{where}: unknown option {'.'.join(path)!r}{near or '; expected one of ' + ', '.join(known)}"
-            )
-
+        places = _Places((*sections, *models), sections, models, elsewhere)
+        settings: dict[str, Table] = {name: {} for name in places.known}
         inherited: list[tuple[tuple[str, ...], Any]] = []
         for where, path, value in self._entries():
-            for one in places(where, path, f"={value}"):
-                is_choice = isinstance(value, list) and one[0] not in sections
-                _put(settings, one, Choice(tuple(value)) if is_choice else value)
-                inherited += (
-                    [(one, Choice(tuple(value)) if is_choice else value)]
-                    if where == "--set"
-                    else []
-                )
+            for place in places.of(where, path, f"={value}"):
+                setting = value
+                if place[0] not in sections and _is_choice(value):
+                    setting = Choice(tuple(value))
+                _put(settings, place, setting)
+                if where == "--set":
+                    inherited.append((place, setting))
         for text in self.choices:
             path, written = _divide(text, "--choose")
-            values = tuple(parse_value(one) for one in written.split(",") if one.strip())
-            for one in places("--choose", path, f"={written}"):
-                if not values or one[0] in sections:
+            values = tuple(parse_value(part) for part in written.split(",") if part.strip())
+            for place in places.of("--choose", path, f"={written}"):
+                if not values or place[0] in sections:
                     expected = "expected a model's parameter and values, such as l2=30,100"
                     raise ConfigError(f"--choose: {expected}, found {text!r}")
-                _put(settings, one, Choice(values))
-                inherited.append((one, Choice(values)))
+                _put(settings, place, Choice(values))
+                inherited.append((place, Choice(values)))
         for name in inherit:
             own = flat_settings(settings[name])
             for (base, *rest), value in inherited:
                 path = ("base", *rest)
-                if (
-                    base == RECORDS[name].base
-                    and not {"base", "base.model", ".".join(path)} & own.keys()
-                ):
+                is_said = {"base", "base.kind", ".".join(path)} & own.keys()
+                if base == RECORDS[name].base and not is_said:
                     _put(settings, (name, *path), value)
         return settings
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where settings belong: which sections and models a command has, and which others have."""
+
+    known: Sequence[str]
+    sections: Sequence[str]
+    models: Sequence[str]
+    elsewhere: Sequence[str]
+
+    def of(self, where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
+        """Return the full paths of a setting; one that belongs nowhere is refused."""
+        first = path[0]
+        is_of_section = len(path) > 1
+        is_in_file = where not in ("--set", "--choose")
+        if is_of_section and (first in self.known or (first in self.elsewhere and is_in_file)):
+            return [path]
+        if is_of_section and first in self.elsewhere:
+            here = ", ".join((*self.models, *self.sections))
+            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+        if len(self.models) == 1 and first not in self.sections:
+            return [(self.models[0], *path)]
+        if first in self.known:
+            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+        return self._of_several(where, path, written)
+
+    def _of_several(self, where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
+        """Return the full paths of a parameter without its model: `base.` is of all that have it."""
+        name = ".".join(path)
+        # The kind of a component is a setting of what holds it.
+        owner = path[:-2] if len(path) > 1 and path[-1] == KIND else path[:-1]
+        inside = {model: params_at(MODELS[model](), owner) for model in self.models}
+        takers = [model for model, params in inside.items() if path[len(owner)] in params]
+        if path[0] == "base" and takers:
+            return [(model, *path) for model in takers]
+        if takers:
+            advice = " or ".join(f"{model}.{name}{written}" for model in takers)
+            raise ConfigError(f"{where}: {name!r} of which model? say {advice}")
+        if path[0] == "base":
+            raise ConfigError(
+                f"{where}: none of {', '.join(self.models)} has a base with the parameter "
+                f"{path[-1]!r}"
+            )
+        options = [
+            ".".join((model, *owner, parameter))
+            for model, params in inside.items()
+            for parameter in params
+        ]
+        near = did_you_mean(path[0], self.known) or did_you_mean(name, options)
+        near = near or f"; expected one of {', '.join(self.known)}"
+        raise ConfigError(f"{where}: unknown option {name!r}{near}")
+
+
+def _is_choice(value: Any) -> bool:
+    """Return whether a value is a list of values to choose from, and no list of components."""
+    return isinstance(value, list) and not any(isinstance(item, Mapping) for item in value)
+
+
 def params_at(model: object, path: Sequence[str]) -> dict[str, Any]:
-    """The parameters of a model, or of the model inside it at a path; none where there is no such model."""
+    """Return the parameters of a model, or of the component at a path in it; none where there is none."""
+    component: object = model
     for name in path:
-        model = get_params(model).get(name) if is_model(model) else None
-    return get_params(model) if is_model(model) else {}
+        component = get_params(component).get(name) if has_params(component) else None
+    return get_params(component) if has_params(component) else {}
 
 
 def read_toml(path: Path) -> Table:
@@ -182,7 +195,7 @@ def parse_value(text: str) -> Any:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         return text.strip()
-    return value if isinstance(value, str | int | float | bool | list) else text.strip()
+    return value if isinstance(value, str | int | float | bool | list | dict) else text.strip()
 
 
 def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
@@ -207,74 +220,93 @@ def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
     for name in path[1:-1]:
         if not isinstance(table.get(name), dict):
             # `base = "mult-dae"` says which model; what follows sets that model's own parameters.
-            table[name] = {"model": table[name]} if table.get(name) is not None else {}
+            table[name] = {KIND: table[name]} if table.get(name) is not None else {}
         table = table[name]
     if isinstance(table.get(last), dict):
-        table, last = table[last], "model"
+        table, last = table[last], KIND
     table[last] = value
 
 
 def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table:
-    """The parameters in which a model differs from the catalogue's of that name, and those named `always`."""
+    """Return the parameters in which a model differs from the catalogue's of that name.
+
+    Those named `always` are among them.
+    """
     return _differences(MODELS[name]() if name in MODELS else None, model, always)
 
 
-def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
-    before, table = {} if made is None else get_params(made), Table()
-    for name, value in get_params(model).items():
+def _differences(before: object | None, component: object, always: Collection[str]) -> Table:
+    """Return the parameters in which a component differs from another of its class, as settings."""
+    params = {} if before is None else get_params(before)
+    table = Table()
+    for name, value in get_params(component).items():
         if name == "seed":  # said elsewhere in a command's settings
             continue
-        if is_model(value):
-            inner, kind = before.get(name), Table()
-            if type(inner) is not type(value):
-                makers: dict[str, Callable[[], object]] = {**MODELS, "svd": TruncatedSVD}
-                known = (
-                    (one, made)
-                    for one, make in makers.items()
-                    if type(made := make()) is type(value)
-                )
-                kind["model"], inner = next(known, (None, None))
-                if inner is None:
-                    what = f"the settings of a {type(value).__name__} cannot be written"
-                    raise ConfigError(f"{what}: the catalogue has no such model")
-            inside = [one.removeprefix(f"{name}.") for one in always if one.startswith(f"{name}.")]
-            if kind := kind | _differences(inner, value, inside):
-                table[name] = kind
-        elif name in always or name not in before or before[name] != value:
-            plain = (
-                "none"
-                if value is None
-                else exact_text(value)
-                if isinstance(value, Quantile)
-                else value
-            )
-            if not isinstance(plain, bool | int | float | str):
-                raise ConfigError(
-                    f"{value!r:.60} cannot be written as a setting; expected a number, a word or none"
-                )
-            table[name] = plain
+        kinds = kinds_of(component, name)
+        inside = [path.removeprefix(f"{name}.") for path in always if path.startswith(f"{name}.")]
+        if has_params(value):
+            settings = _component_settings(params.get(name), value, kinds, inside)
+            if settings:
+                table[name] = settings
+        elif name in always or name not in params or params[name] != value:
+            table[name] = _plain(value, component, name)
     return table
 
 
+def _component_settings(
+    before: object | None, component: object, kinds: Kinds, always: Collection[str]
+) -> Table:
+    """Return what sets a component apart from the one that a model has without settings."""
+    if type(before) is type(component):
+        return _differences(before, component, always)
+    for kind, make in kinds.items():
+        if type(make()) is type(component):
+            other = exchanged(before, kind, kinds)
+            return {KIND: kind, **_differences(other, component, always)}
+    problem = f"the settings of a {type(component).__name__} cannot be written"
+    raise ConfigError(f"{problem}: nothing of that class has a name")
+
+
+def _plain(value: Any, owner: object, parameter: str) -> Any:
+    """Return a value as a settings file holds it."""
+    if value is None:
+        return "none"
+    if isinstance(value, Quantile):
+        return exact_text(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    kinds = kinds_of_each(owner, parameter)
+    if kinds and isinstance(value, tuple):
+        return [_component_settings(None, part, kinds, ()) for part in value]
+    raise ConfigError(
+        f"{value!r:.60} cannot be written as a setting; expected a number, a word or none"
+    )
+
+
 def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
-    """A TOML file: the lines of comment first, then a table for each section, in their order."""
+    """Return a TOML file: the lines of comment first, then a table for each section, in their order."""
     lines = [f"# {' '.join(line.split())}".rstrip() for line in comments]
 
     def write(path: str, table: Mapping[str, Any]) -> None:
         inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
         lines.extend(["", f"[{path}]"])
-        # JSON's text, numbers, lists, true and false are TOML's too.
-        lines.extend(
-            f"{key} = {json.dumps(table[key], allow_nan=False)}"
-            for key in table
-            if key not in inner
-        )
+        lines.extend(f"{key} = {_toml_value(table[key])}" for key in table if key not in inner)
         for key, value in inner.items():
             write(f"{path}.{key}", value)
 
     for name, table in sections.items():
         write(name, table)
     return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML writes it; JSON's text, numbers, true and false are TOML's too."""
+    if isinstance(value, Mapping):
+        pairs = (f"{key} = {_toml_value(inner)}" for key, inner in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value, allow_nan=False)
 
 
 def check_unwritable(path: Path, what: str) -> None:

@@ -35,7 +35,7 @@ from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import locked
 from loca.persistence.checkpoint import FINGERPRINT_KEY, first_difference
 from loca.persistence.fit_context import FitCache, FitContext
-from loca.persistence.manifest import fingerprint, stored_params
+from loca.persistence.manifest import fingerprint
 from loca.progress import bar, say
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
@@ -307,10 +307,7 @@ class Tuner:
             "loca": loca.__version__,
             "objective": f"{Metric.label_of(self.metric.described)} on validation",
             "model": self.name,
-            **{
-                f"{self.name}.{key}": value
-                for key, value in describe_model(self.template, stored_params).items()
-            },
+            **{f"{self.name}.{key}": value for key, value in describe_model(self.template).items()},
             f"{self.name}, to the last bit": fingerprint(self.template),
             "space": str(self.space),
             "recency": self.recency,

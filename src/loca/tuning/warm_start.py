@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from loca.communities.finder import CommunityFinder
+from loca.config.components import KIND, exchanged, kinds_of
 from loca.config.model_factory import dealt_control, describe_model, local_beside
 from loca.config.options import check_value, parameters_of
 from loca.config.settings import Choice, Table, flat_settings
 from loca.errors import ConfigError
 from loca.evaluation.metrics import DEFAULT_METRIC
-from loca.models.recommender import Recommender, clone, get_params
-from loca.persistence.manifest import is_model
-from loca.registry import KERNEL_PARAMS, MIXTURE_PARAMS, SpaceName, is_tuned, space_of
+from loca.models.params import Strategy
+from loca.models.recommender import Recommender, clone, get_params, has_params
+from loca.registry import MODELS, SpaceName, is_tuned, space_of
 from loca.search_space import Space, SpaceConstraints, is_named, value_at
 
 CandidateLists = Mapping[str, Sequence[Recommender]]
@@ -37,81 +39,105 @@ class TuningPlan:
     constraints: Mapping[str, SpaceConstraints] = field(default_factory=dict)
 
     def parents(self) -> dict[str, tuple[str, ...]]:
-        """The models that must be tuned before each: its base, and for a control the local model beside it."""
+        """Return the models that must be tuned before each: its base, and of a control its local model."""
         return {name: tuple(filter(None, self._parents(name))) for name in self.templates}
 
     def in_order(self) -> list[str]:
-        """The names, each after its parents."""
+        """Return the names, each after its parents."""
         return list(TopologicalSorter(self.parents()).static_order())
 
     def template(self, name: str, tuned: Mapping[str, Recommender]) -> Recommender:
-        """What a model begins with: its template with what the studies of its parents chose, `tuned`.
+        """Return what a model begins with: its template with what the studies of its parents chose.
 
-        What a user has set stays, and so does a setting of the model inside that is neither its parent's nor the
-        default: it was set on purpose.
+        What a user has set stays, and so does a setting of the model inside that is neither its
+        parent's nor the default: it was set on purpose.
         """
-        model, (base, local) = self.templates[name], self._parents(name)
+        model: Any = self.templates[name]
+        base, local = self._parents(name)
         if base is not None:
-            own, changes = get_params(model)["base"], {}
-            described, before = describe_model(own), describe_model(self.templates[base])
-            defaults = inspect.signature(type(own)).parameters
-            for key, value in get_params(tuned[base]).items():
-                part = {one for one in (*described, *before) if is_named(one, [key])}
-                is_default = get_params(own)[key] in (defaults[key].default,)
-                is_free = is_default or all(described.get(one) == before.get(one) for one in part)
-                if is_free and not self.constraints[name].mentions(f"base.{key}"):
-                    changes[key] = value
-            model = clone(model, base=clone(own, **changes))
+            chosen = self._chosen_for(name, model.base, self.templates[base], tuned[base])
+            model = clone(model, base=clone(model.base, **chosen))
         if local is None or not self.follows(name):
-            return model
+            return cast(Recommender, model)
+        local_model: Any = tuned[local]
         if model.role == "ensemble":
-            return clone(model, models=get_params(tuned[local])["anchors"])
-        found, own = get_params(dealt_control(tuned[local])), self.constraints[name]
-        is_set = {one.partition(".")[0] for one in (*own.fixed, *own.listed)}
-        return clone(model, **{key: value for key, value in found.items() if key not in is_set})
+            return cast(Recommender, clone(model, models=local_model.size))
+        constraints = self.constraints[name]
+        is_set = {path.partition(".")[0] for path in (*constraints.fixed, *constraints.listed)}
+        params = get_params(dealt_control(local_model))
+        free = {name: value for name, value in params.items() if name not in is_set}
+        return cast(Recommender, clone(model, **free))
+
+    def _chosen_for(
+        self, name: str, base: Recommender, template: Recommender, tuned: Recommender
+    ) -> dict[str, Any]:
+        """Return the tuned parameters that the base of a model takes over."""
+        own, before = describe_model(base), describe_model(template)
+        defaults = inspect.signature(type(base)).parameters
+        chosen: dict[str, Any] = {}
+        for parameter, value in get_params(tuned).items():
+            paths = {path for path in (*own, *before) if is_named(path, [parameter])}
+            is_default = get_params(base)[parameter] in (defaults[parameter].default,)
+            is_free = is_default or all(own.get(path) == before.get(path) for path in paths)
+            if is_free and not self.constraints[name].mentions(f"base.{parameter}"):
+                chosen[parameter] = value
+        return chosen
 
     def follows(self, name: str) -> bool:
-        """Whether a control has the settings of the local model beside it: a dealt one, or an ensemble of its size."""
+        """Return whether a control has the settings of the local model beside it.
+
+        An ensemble has them if it is of the same size.
+        """
         local = self._parents(name)[1]
         if local is None or self.constraints[name].mentions("models"):
             return False
-        if self.templates[name].role == "local":
-            return True
-        return bool(
-            get_params(self.templates[name])["models"]
-            == get_params(self.templates[local])["anchors"]
-        )
+        control: Any = self.templates[name]
+        local_model: Any = self.templates[local]
+        return control.role != "ensemble" or bool(control.size == local_model.size)
 
     def _parents(self, name: str) -> tuple[str | None, str | None]:
-        """The base of a local model or an ensemble, and the local model beside a control; None where there is none.
+        """Return the base of a local model or an ensemble, and the local model beside a control.
 
-        Among several of the same class the one whose parameters are most alike.
+        Among several of the same class it is the one whose parameters are most alike.
         """
-        params = {other: get_params(one) for other, one in self.templates.items()}
-        base = params[name].get("base")
+        base = _base_of(self.templates[name])
         if base is None:
             return None, None
-
-        own = describe_model(base)
-
-        def difference(other: object) -> int:
-            described = describe_model(other)
-            return sum(own.get(key) != described.get(key) for key in {*own, *described})
-
-        def nearest(others: Mapping[str, object]) -> str | None:
-            alike = [other for other, one in others.items() if type(one) is type(base)]
-            return min(alike, key=lambda other: difference(others[other]), default=None)
-
-        # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
-        names = sorted(params, key=lambda other: other != local_beside(name, params))
-        of_many = [other for other in names if {"base", "anchors"} <= params[other].keys()]
-        locals_ = {
-            other: params[other]["base"]
-            for other in of_many
-            if params[other].get("communities") != "dealt"
+        # Of local models with the same base that of the record comes first: loca-vae for ensemble-vae.
+        beside = local_beside(name, self.templates)
+        names = sorted(self.templates, key=lambda other: other != beside)
+        local_models = {
+            other: _base_of(self.templates[other])
+            for other in names
+            if self.templates[other].role == "local" and not _is_control(self.templates[other])
         }
-        is_control = "models" in params[name] or params[name].get("communities") == "dealt"
-        return nearest(self.templates), nearest(locals_) if is_control else None
+        local = None
+        if _is_control(self.templates[name]):
+            local = _most_alike(base, local_models)
+        return _most_alike(base, self.templates), local
+
+
+def _base_of(model: Recommender) -> Recommender | None:
+    base: Recommender | None = get_params(model).get("base")
+    return base
+
+
+def _is_control(model: Recommender) -> bool:
+    """Return whether a model is there for others to be compared with."""
+    finder = get_params(model).get("communities")
+    return model.role == "ensemble" or (isinstance(finder, CommunityFinder) and finder.is_control)
+
+
+def _most_alike(model: Recommender, others: Mapping[str, Any]) -> str | None:
+    """Return the name of the model of the same class that has the most parameters in common."""
+    own = describe_model(model)
+
+    def n_different(name: str) -> int:
+        params = describe_model(others[name])
+        return sum(own.get(path) != params.get(path) for path in {*own, *params})
+
+    same_class = [name for name, other in others.items() if type(other) is type(model)]
+    return min(same_class, key=n_different, default=None)
 
 
 @dataclass(frozen=True)
@@ -159,54 +185,88 @@ def check_optuna() -> None:
 def plan_tuning(
     candidates: CandidateLists, kind: SpaceName, constraints: Mapping[str, SpaceConstraints]
 ) -> TuningPlan:
-    """The plan of models that are each given alone, in the spaces of their names without what a user has set."""
+    """Return the plan of models that are each given alone, in the spaces of their names.
+
+    What a user has set is not tuned, nor is what a model's strategies do not have.
+    """
     check_optuna()
-    for name, some in candidates.items():
-        if len(some) != 1:
+    for name, models in candidates.items():
+        if len(models) != 1:
             raise ConfigError(
-                f"{name}: a budget tunes one model, and lists offer {len(some)} to choose from; leave out the lists "
-                "or the budget"
+                f"{name}: a budget tunes one model, and lists offer {len(models)} to choose from; "
+                "leave out the lists or the budget"
             )
     own = {name: constraints.get(name, SpaceConstraints()) for name in candidates}
-    plan = TuningPlan({name: one for name, (one,) in candidates.items()}, {}, own)
+    given: dict[str, Recommender] = {name: model for name, (model,) in candidates.items()}
+    whole_spaces = {
+        name: space_of(name, kind) if is_tuned(name, model) else None
+        for name, model in given.items()
+    }
+    templates = {
+        name: model if space is None else _of_kinds(name, model, space, own[name])
+        for (name, model), space in zip(given.items(), whole_spaces.values(), strict=True)
+    }
+    plan = TuningPlan(templates, {}, own)
     spaces: dict[str, Space | None] = {}
-    for name, model in plan.templates.items():
-        idle = ["models"] if plan.follows(name) else []
-        found = None if "communities" in own[name].listed else get_params(model).get("communities")
-        if found not in (
-            None,
-            "auto",
-        ):  # decided: neither that nor the other kind's parameters are tried
-            idle += ["communities", *(MIXTURE_PARAMS if found == "kernel" else KERNEL_PARAMS)]
-        spaces[name] = (
-            own[name].narrow(space_of(name, kind)).without(idle) if is_tuned(name, model) else None
-        )
+    for name, space in whole_spaces.items():
+        if space is not None:
+            space = own[name].narrow(space.of_parameters(templates[name]))
+            space = space.without(["models"] if plan.follows(name) else [])
+        spaces[name] = space
     return replace(plan, spaces=spaces)
+
+
+def _of_kinds(
+    name: str, model: Recommender, space: Space, constraints: SpaceConstraints
+) -> Recommender:
+    """Return a model with the kinds of components that a space is about, where no other was chosen."""
+    for parameter, kind in space.kinds.items():
+        component, usual = value_at(model, parameter), value_at(MODELS[name](), parameter)
+        is_chosen = type(component) is not type(usual)
+        if not is_chosen and not constraints.mentions(f"{parameter}.{KIND}"):
+            kinds = kinds_of(model, parameter)
+            model = clone(model, **{parameter: exchanged(component, kind, kinds)})
+    return model
 
 
 def plan_from_settings(
     candidates: CandidateLists, kind: SpaceName, tables: Mapping[str, Mapping[str, Any]]
 ) -> TuningPlan:
-    """The plan of the models that the tables of a command offer: of lists the first value is where tuning begins."""
-    constraints: dict[str, SpaceConstraints] = {}
-    for name, (template, *_) in candidates.items():
-        flat, listed = flat_settings(tables[name]), dict[str, tuple[Any, ...]]()
-        # A model inside that is named is set as a whole, but for its lists.
-        fixed = [path.removesuffix(".model") for path in flat if path.endswith(".model")]
-        for path, value in flat.items():
-            above, _, last = path.rpartition(".")
-            if not isinstance(value, Choice):
-                fixed += [] if is_named(path, fixed) else [path]
-                continue
-            if last == "model" or is_model(value_at(template, path)):
-                raise ConfigError(f"{name}.{path}: models cannot be tuned among; name one of them")
-            annotation = parameters_of(type(value_at(template, above) if above else template))[last]
-            listed[path] = tuple(
-                check_value(f"{name}.{path}", annotation, one) for one in value.values
-            )
-        constraints[name] = SpaceConstraints(tuple(fixed), listed)
-    plan = plan_tuning({name: some[:1] for name, some in candidates.items()}, kind, constraints)
+    """Return the plan of the models that the tables of a command offer.
+
+    Of lists the first value is where tuning begins.
+    """
+    constraints = {
+        name: _constraints(name, template, tables[name])
+        for name, (template, *_) in candidates.items()
+    }
+    plan = plan_tuning({name: models[:1] for name, models in candidates.items()}, kind, constraints)
     for name, space in plan.spaces.items():
         for parameter in () if space is None else space.names:
             value_at(plan.templates[name], parameter)  # refuses an unknown one
     return plan
+
+
+def _constraints(name: str, template: Recommender, table: Mapping[str, Any]) -> SpaceConstraints:
+    """Return what the settings of a model leave to tuning."""
+    fixed: list[str] = []
+    listed: dict[str, tuple[Any, ...]] = {}
+    for path, value in flat_settings(table).items():
+        above, _, parameter = path.rpartition(".")
+        owner = value_at(template, above) if above else template
+        is_kind = parameter == KIND or has_params(get_params(owner).get(parameter))
+        if isinstance(value, Choice):
+            if is_kind:
+                raise ConfigError(f"{name}.{path}: kinds cannot be tuned among; name one of them")
+            annotation = parameters_of(type(owner))[parameter]
+            listed[path] = tuple(
+                check_value(f"{name}.{path}", annotation, item) for item in value.values
+            )
+        elif not is_kind:
+            fixed.append(path)
+        else:
+            place = path.removesuffix(f".{KIND}")
+            # A model that is named is set as a whole, but for its lists; of a strategy the kind is.
+            is_strategy = isinstance(value_at(template, place), Strategy)
+            fixed.append(f"{place}.{KIND}" if is_strategy else place)
+    return SpaceConstraints(tuple(fixed), listed)
