@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
@@ -20,6 +21,7 @@ from loca.evaluation.evaluate import evaluate, mean_value
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend import Blend
+from loca.local.combiner import FixedShare
 from loca.local.explain import AnswersOfCommunities, AnswersOfParts
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -28,19 +30,20 @@ from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import checkpoint_in
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
 from loca.registry import load
+from loca.typing import FloatArray
 
 
 def small_loca() -> Loca:
-    return Loca(
-        base=EASE(l2=20.0),
-        embedding=TruncatedSVD(dimensions=8),
-        anchors=4,
+    kernels = Kernels(
+        n=4,
         train_bandwidth=Quantile(0.6),
         answer_bandwidth=Quantile(0.5),
-        alpha=0.2,
+        embedding=TruncatedSVD(dimensions=8),
     )
+    return Loca(base=EASE(l2=20.0), communities=kernels, combiner=FixedShare(0.2))
 
 
 def small_vae() -> MultVAE:
@@ -56,7 +59,7 @@ def blend(planted_split: Split) -> Blend:
     return Blend(parts=parts, columns=columns).fit(split.train, validation=split.validation)
 
 
-def standard(scores: np.ndarray) -> np.ndarray:
+def standard(scores: FloatArray) -> FloatArray:
     return (scores - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
 
 
@@ -82,10 +85,10 @@ def test_the_answer_is_the_weighted_sum_of_z_scores_of_histories_at_their_powers
 
 
 def test_parts_without_a_column_are_not_fitted_but_stay_parameters(blend: Blend) -> None:
-    assert sorted(blend.models_) == [0, 1]
+    assert sorted(blend.answering()) == [0, 1]
     assert [one.name for one in blend.earned_] == ["EASE", "Loca of EASE"]
     assert isinstance(blend.parts[2], Popularity)
-    assert all(model.train_data_ is None for model in blend.models_.values())
+    assert all(model.train_data_ is None for model in blend.answering().values())
     assert blend.train_data_ is not None
 
 
@@ -178,7 +181,7 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
 
 def test_a_part_that_scales_and_shifts_its_scores_changes_nothing(planted_split: Split) -> None:
     class Loud(EASE):
-        def score(self, histories: csr_array) -> np.ndarray:
+        def score(self, histories: csr_array) -> FloatArray:
             return (1000 * super().score(histories) - 50).astype(np.float32)
 
     split = planted_split
@@ -230,33 +233,50 @@ def test_a_saved_blend_answers_the_same_to_the_last_bit(
 @pytest.mark.parametrize(
     ("facts", "parts", "message"),
     [
-        ({"columns": []}, None, "at least one"),
-        ({"columns": [[0, 1.0]]}, None, "expected .part, power, weight. triples"),
-        ({"columns": [[3, 1.0, 1.0]]}, None, "a part from 0 to 2, found part 3"),
-        ({"columns": [[0, 1.0, -1.0]]}, None, "a power and a weight ≥ 0"),
-        ({"columns": [[0, 1.0, float("nan")]]}, None, "triples, found"),
-        ({"columns": [[0, 1.0, 0.0]]}, None, "not all weights 0"),
-        ({"columns": "none"}, None, "triples, found"),
-        ({"columns": [[0, 1.0, 1.0]]}, None, "expected part 0, found part 0, part 1"),
-        ({"earned": [["EASE"]]}, None, "blend: "),
-        ({}, {"part 0": EASE()}, "expected part 0, part 1, found part 0"),
-        ({}, {"part 0": EASE(), "part 1": TruncatedSVD()}, "a part is not a recommender"),
+        ({"columns": ()}, None, "at least one"),
+        ({"columns": ((0, 1.0),)}, None, r"expected \(part, power, weight\) triples"),
+        ({"columns": ((3, 1.0, 1.0),)}, None, "a part from 0 to 2, found part 3"),
+        ({"columns": ((0, 1.0, -1.0),)}, None, "a power and a weight ≥ 0"),
+        ({"columns": ((0, 1.0, float("nan")),)}, None, "triples, found"),
+        ({"columns": ((0, 1.0, 0.0),)}, None, "not all weights 0"),
+        (
+            {"columns": "none"},
+            None,
+            r"columns: expected \(part, power, weight\) triples, found 'none'",
+        ),
+        ({"columns": ((2, 1.0, 1.0),)}, None, r"expected parts \[2\], found \[0, 1\]"),
+        ({"earned": [["EASE"]]}, None, "earned: expected what each part earned"),
+        ({"models count": 4}, None, "expected 3 parts, found 4"),
+        ({"metric": 10}, None, "metric: expected the name of a metric"),
+        ({"validation_score": float("nan")}, None, "validation_score: expected a number"),
+        ({}, {"models 0": 0}, r"expected parts \[0, 1\], found \[0\]"),
+        ({}, {"models 3": 0}, r"expected parts named 'models 0' and on, found \['models 3'\]"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(
-    blend: Blend, facts: dict[str, object], parts: dict[str, object] | None, message: str
+    blend: Blend, facts: dict[str, Any], parts: dict[str, int] | None, message: str
 ) -> None:
-    good = blend.state()
-    bad = ModelState(facts={**good.facts, **facts}, parts=good.parts if parts is None else parts)
+    good = state_of(blend)
+    numbers = {"models 0": 0, "models 1": 1} if parts is None else parts
+    models = {name: good.parts[f"models {number}"] for name, number in numbers.items()}
+    bad = ModelState(facts={**good.facts, **facts}, parts=models)
     with pytest.raises(ModelFileError, match=message):
-        Blend.restore(get_params(blend), bad)
+        restored(Blend, get_params(blend), bad)
+
+
+def test_a_part_that_is_no_model_is_refused(blend: Blend) -> None:
+    state = state_of(blend)
+    state = replace(state, parts={**state.parts, "models 1": TruncatedSVD()})
+    with pytest.raises(ModelFileError, match="models: expected a Recommender, found TruncatedSVD"):
+        restored(Blend, get_params(blend), state)
 
 
 def test_parts_over_different_items_are_refused(blend: Blend, planted_split: Split) -> None:
     other = EASE().fit(csr_array(planted_split.train.matrix()[:, :40]))
-    state = blend.state()
-    with pytest.raises(ModelFileError, match=r"different numbers of items: \[40, 60\]"):
-        Blend.restore(get_params(blend), replace(state, parts={**state.parts, "part 0": other}))
+    state = state_of(blend)
+    state = replace(state, parts={**state.parts, "models 0": other})
+    with pytest.raises(ModelFileError, match="models: expected 40 items, found 60"):
+        restored(Blend, get_params(blend), state)
     with pytest.raises(DataError, match="EASE scores 40 items, validation has 60"):
         Blend.of([other], planted_split.validation)
     renamed = EASE().fit(planted_split.train)

@@ -10,6 +10,7 @@ import pytest
 from loca.cli.main import main
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.evaluation.recommend import recommend
@@ -20,9 +21,9 @@ from loca.models.ease import EASE
 
 @pytest.fixture(scope="module")
 def blend(planted_split: Split) -> Blend:
-    local = Loca(
-        base=EASE(), embedding=TruncatedSVD(dimensions=8), anchors=3, answer_bandwidth=Quantile(0.9)
-    )
+    embedding = TruncatedSVD(dimensions=8)
+    kernels = Kernels(n=3, embedding=embedding, answer_bandwidth=Quantile(0.9))
+    local = Loca(base=EASE(), communities=kernels)
     columns = [(0, 1.0, 0.4), (1, 1.0, 0.6)]
     return Blend(parts=[EASE(), local], columns=columns).fit(
         planted_split.train.with_recency(Recency(5))

@@ -126,7 +126,7 @@ def test_a_part_that_knows_nothing_gets_no_weight_and_is_dropped() -> None:
     assert blend.earned_[0].weight < 0.03
     only = Blend.of([linear(chance), linear(truth)], questions(truth))
     assert only.columns_ == ((1, 1.0, 1.0),)
-    assert list(only.models_) == [1]
+    assert list(only.answering()) == [1]
     assert only.earned_[0].weight == only.earned_[0].loss_without == 0.0
     assert only.earned_[1].loss_without == pytest.approx(1.0)
     assert "not used" in only.report()

@@ -444,6 +444,9 @@ class Blend(Recommender):
 
     def check(self) -> None:
         """Refuse columns of other parts than there are."""
+        n_models = len(fitted(self.models_, self))
+        if n_models != len(self.parts):
+            raise ModelFileError(f"expected {len(self.parts)} parts, found {n_models}")
         self.columns_ = _check_columns(fitted(self.columns_, self), len(self.parts))
         expected = sorted({part for part, _, _ in self.columns_})
         if expected != sorted(self.answering()):
