@@ -8,9 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import loca.local.loca as loca_file
+import loca.communities.kernel as kernel_file
+from loca.communities.best_of import BestOf
 from loca.communities.embeddings import TruncatedSVD
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
+from loca.communities.random_groups import RandomGroups
 from loca.data.splits import Split
+from loca.local.engines.differences import Differences
+from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.engine import Stacked
 from loca.local.loca import Loca
 from loca.models.early_stopping import BestWeights
 from loca.models.ease import EASE
@@ -35,30 +42,25 @@ def a_vae(**changes: object) -> MultVAE:
     return MultVAE(**(settings | changes))  # type: ignore[arg-type]
 
 
-MIXED = {"anchors": 6, "mixtures": 3, "shared_epochs": 2}
+MIXTURES = Mixtures(n=6, mixtures=3, shared_epochs=2)
+KERNELS = Kernels(n=3)
 SLOW: dict[str, Callable[[], Loca | MultVAE]] = {
-    "stack of mixtures": lambda: Loca(
-        base=a_vae(), communities="mixture", engine="stacked", **MIXED
-    ),
-    "loop of mixtures": lambda: Loca(
-        base=a_vae(), communities="dealt", engine="one_by_one", **MIXED
-    ),
-    "the best form": lambda: Loca(
-        base=EASE(l2=20.0), communities="auto", anchors=4, engine="stacked"
+    "stack of mixtures": lambda: Loca(base=a_vae(), communities=MIXTURES, engine=Stacked()),
+    "loop of mixtures": lambda: Loca(base=a_vae(), communities=MIXTURES, engine=Loop()),
+    "best of networks": lambda: Loca(base=a_vae(), communities=BestOf(n=4)),
+    "best of linear models": lambda: Loca(
+        base=EASE(l2=20.0), communities=BestOf(n=4), engine=Differences()
     ),
 }
 MODELS: dict[str, Callable[[], Loca | MultVAE]] = {
     "one network": a_vae,
-    "loop": lambda: Loca(base=a_vae(), anchors=3, engine="one_by_one"),
-    "stack": lambda: Loca(base=a_vae(), anchors=3, engine="stacked"),
-    "loop, stopping apart": lambda: Loca(
-        base=a_vae(patience=1), anchors=3, engine="one_by_one", stopping="community"
-    ),
-    "stack, stopping apart": lambda: Loca(
-        base=a_vae(patience=1), anchors=3, engine="stacked", stopping="community"
-    ),
+    "loop": lambda: Loca(base=a_vae(), communities=KERNELS, engine=Loop()),
+    "stack": lambda: Loca(base=a_vae(), communities=KERNELS, engine=Stacked()),
+    "groups": lambda: Loca(base=a_vae(), communities=RandomGroups(n=4), engine=Stacked()),
     "local EASE": lambda: Loca(
-        base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=6), anchors=4, engine="stacked"
+        base=EASE(l2=20.0),
+        communities=Kernels(n=4, embedding=TruncatedSVD(dimensions=6)),
+        engine=Differences(),
     ),
     **SLOW,
 }
@@ -135,16 +137,16 @@ def test_finished_epochs_communities_and_local_models_are_not_computed_again(
         BestWeights, "update", lambda *what: (epochs.append("epoch"), update(*what))[1]
     )
     MODELS["stack"]().fit(planted_split.train, validation=planted_split.validation)
-    whole = len(epochs)
-    found: list[int] = []
-    find = loca_file.find_communities
+    n_epochs = len(epochs)
+    choices: list[int] = []
+    choose = kernel_file.choose_anchors
     monkeypatch.setattr(
-        loca_file, "find_communities", lambda *a, **b: (found.append(1), find(*a, **b))[1]
+        kernel_file, "choose_anchors", lambda *what: (choices.append(1), choose(*what))[1]
     )
     epochs.clear()
     assert fit_until(10, MODELS["stack"](), planted_split, tmp_path / "work", monkeypatch)
-    assert len(epochs) <= whole + 1
-    assert len(found) == 1
+    assert len(epochs) <= n_epochs + 1
+    assert len(choices) == 1
     solved: list[int] = []
     solve = EASE.solve_each
     monkeypatch.setattr(
