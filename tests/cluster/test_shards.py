@@ -33,7 +33,8 @@ from loca.models.recommender import clone
 from loca.paper.stopping import StopEach
 from loca.persistence.learned import parts_of, restored
 from loca.persistence.manifest import ModelState
-from loca.persistence.model_io import FORMAT, VERSION, open_sealed, sealed_json
+from loca.persistence.model_tree import FORMAT, VERSION
+from loca.persistence.sealed_json import open_sealed, sealed_json
 
 VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
 SMALL_DIFFERENCES = loca.Differences(max_bytes=8000)

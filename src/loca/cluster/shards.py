@@ -36,7 +36,8 @@ from loca.models.recommender import Recommender, TrainingData, UserWeights, get_
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import file_name_of
 from loca.persistence.fit_context import FitContext
-from loca.persistence.model_io import load_model, read_recency, save_model
+from loca.persistence.model_io import load_model, save_model
+from loca.persistence.train_data import read_recency
 from loca.progress import say
 from loca.registry import KINDS
 from loca.typing import FloatArray

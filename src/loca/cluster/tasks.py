@@ -20,8 +20,8 @@ from loca.evaluation.recommend import Ids
 from loca.persistence.atomic_write import MANIFEST, locked, read_plain, write_whole
 from loca.persistence.checkpoint import first_difference
 from loca.persistence.manifest import fingerprint
-from loca.persistence.model_io import open_sealed, sealed_json
 from loca.persistence.recommendation_file import RecommendationFile, recommend_to_file
+from loca.persistence.sealed_json import open_sealed, sealed_json
 from loca.progress import bar, set_progress
 from loca.registry import load
 from loca.tuning.workers import WorkerDied

@@ -17,7 +17,7 @@ from loca.evaluation.top_n import block_rows
 from loca.memory import DataSize, MemoryUse, available_bytes, readable_bytes
 from loca.models.devices import free_bytes, ranking_bytes
 from loca.models.recommender import Recommender
-from loca.persistence.model_io import bytes_of_train_data
+from loca.persistence.train_data import bytes_of_train_data
 from loca.text_table import TextTable
 
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.

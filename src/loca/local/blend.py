@@ -114,7 +114,7 @@ class Blend(Recommender):
 
     # None stands for a part that does not answer.
     models_: tuple[Recommender | None, ...] | None = learned_parts(
-        Recommender, "items", selects="parts"
+        Recommender, "items", selects="parts", gaps=True
     )
     columns_: tuple[Column, ...] | None = learned_fact(
         "(part, power, weight) triples", _is_tuple, selects="columns"

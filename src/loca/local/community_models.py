@@ -108,7 +108,7 @@ class CommunityModels(Persistent):
     """
 
     finder: CommunityFinder = learned_value(CommunityFinder, selects="communities")
-    communities: Communities = learned_part(Communities)
+    communities: Communities = learned_part(Communities, "items")
     models: LocalModels = learned_part(LocalModels, "items")
     combiner: Combiner = learned_value(Combiner, selects="combiner")
     description: CommunityDescription = learned_part(CommunityDescription)

@@ -34,7 +34,8 @@ from loca.models.recommender import (
     supported_users,
 )
 from loca.models.similarity import cosines
-from loca.persistence.learned import LearnedField, Sizes, declare
+from loca.persistence.learned import declare
+from loca.persistence.learned_fields import LearnedField, Sizes
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -52,7 +53,8 @@ class LearnedNetwork(LearnedField):
             state.arrays[weight_name] = weight.detach().cpu().numpy()
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Network:
-        arrays = state.arrays
+        arrays = dict(state.arrays)
+        state.arrays.clear()
         network: Network = owner.build(arrays["output_bias"].size, torch.device("meta"))
         expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
         actual = {name: array.shape for name, array in arrays.items()}

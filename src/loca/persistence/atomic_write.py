@@ -1,4 +1,4 @@
-"""Files that are whole or not at all: written beside their place, moved into it, locked, and read with care."""
+"""Files that appear complete or not at all: written beside their place, moved, locked, read safely."""
 
 from __future__ import annotations
 
@@ -25,43 +25,46 @@ MAX_JSON = 32 * 1024 * 1024
 _DATA_FILE = re.compile(
     r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII
 )
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def advice_on(error: OSError) -> str:
-    """What to do about a failed write: free space where there is too little, else choose another folder."""
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "free some disk space or choose another folder" if is_full else "choose another folder"
+    """Return what to do about a failed write: free space where there is too little, else move."""
+    if error.errno in _DISK_IS_FULL:
+        return "free some disk space or choose another folder"
+    return "choose another folder"
 
 
 def is_data_file(name: str) -> bool:
-    """Whether a name is one that a save gives to its data files: no folder, no dots, nothing foreign."""
+    """Return whether a name is one that a save gives to its data files: no folder, no dots."""
     return _DATA_FILE.fullmatch(name) is not None
+
+
+# -- Folders that change all at once --------------------------------------------------------------
 
 
 @dataclass
 class NewFiles:
-    """The new files of one save, under names of their own, and their sizes; the last one is the manifest."""
+    """The new files of one save, under names of their own, and their sizes; the last is the manifest."""
 
     folder: Path
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     sizes: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
-    def file(self, what: str, ending: str) -> Iterator[tuple[str, BinaryIO]]:
-        """The name of a new file and the file itself, to be written; it is on the disk when this ends."""
-        name = f"{what}-{self.token}-{len(self.sizes)}.{ending}"
-        self.sizes[name] = 0
+    def file(self, prefix: str, ending: str) -> Iterator[tuple[str, BinaryIO]]:
+        """Yield the name of a new file, and the file to write; it is on the disk when this ends."""
+        name = self._new_name(prefix, f".{ending}")
         with open(self.folder / name, "xb") as file:
             yield name, file
             file.flush()
             os.fsync(file.fileno())
             self.sizes[name] = file.tell()
 
-    def taken(self, what: str, path: Path, size: int | None) -> str:
-        """The name of a new file that is a file of another model: linked, or copied where it cannot be."""
+    def link(self, prefix: str, path: Path, size: int | None) -> str:
+        """Take over a file of another model, linked or else copied; return its new name."""
         check_plain(path, size=size)
-        name = f"{what}-{self.token}-{len(self.sizes)}{path.suffix}"
-        self.sizes[name] = 0
+        name = self._new_name(prefix, path.suffix)
         try:
             os.link(path, self.folder / name)
         except OSError:
@@ -71,16 +74,22 @@ class NewFiles:
         self.sizes[name] = path.stat().st_size
         return name
 
+    def _new_name(self, prefix: str, suffix: str) -> str:
+        name = f"{prefix}-{self.token}-{len(self.sizes)}{suffix}"
+        self.sizes[name] = 0
+        return name
+
 
 @contextmanager
 def updating(folder: Path) -> Iterator[NewFiles]:
-    """An update of the folder, made when missing, that is in force all at once when the block ends.
+    """Update a folder, made when missing, so that all changes at once when the block ends.
 
-    One move of the last new file over the old manifest does it; then the old files go. Whatever goes wrong before
-    takes back what was written.
+    Moving the last new file over the old manifest does it; then the old files go. Whatever goes wrong
+    before takes back what was written.
     """
     with locked(folder, "another save into it is under way"):
-        update, manifest = NewFiles(folder), None
+        update = NewFiles(folder)
+        manifest = None
         try:
             yield update
             _sync(folder)
@@ -94,39 +103,51 @@ def updating(folder: Path) -> Iterator[NewFiles]:
         with suppress(OSError):
             # Were the move lost with the power, the old manifest would come back, and want its files.
             _sync(folder)
-            old = {name for name in os.listdir(folder) if is_data_file(name)} - update.sizes.keys()
-            remove_files(folder, old, lenient=True)
+            data_files = {name for name in os.listdir(folder) if is_data_file(name)}
+            remove_files(folder, data_files - update.sizes.keys(), lenient=True)
+
+
+# -- Locks ----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def locked(path: Path, problem: str | None = None) -> Iterator[None]:
-    """Hold the lock of a file or folder, which goes with the process; a locked one is refused with the `problem`.
+    """Hold the lock of a file or folder, which goes with the process.
 
-    A missing folder is made; folders made for it that end empty are removed. Without a problem to name, wait for the
-    lock of a file, made when missing. Where a file system has no locks, nobody is shut out: what is written is as safe
-    as ever against a kill.
+    A locked folder is refused with the `problem`. It is made where it is missing; folders made for it
+    that end empty are removed. Without a problem, wait for the lock of a file, made when missing.
+    Where a file system has no locks, nobody is shut out: what is written is as safe as ever against a
+    kill.
     """
-    missing = [one for one in (path, *path.parents) if problem and not one.exists()]
+    missing = []
+    if problem is not None:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     if missing:
         path.mkdir(parents=True, exist_ok=True)
-    handle = None
-    if sys.platform != "win32":  # which cannot open a folder
-        handle = os.open(path, os.O_RDONLY if problem else os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
-        except BlockingIOError:
-            os.close(handle)
-            raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
-        except OSError:
-            pass
+    handle = _lock(path, problem)
     try:
         yield
     finally:
         if handle is not None:
             os.close(handle)
-        for one in missing:
+        for folder in missing:
             with suppress(OSError):
-                one.rmdir()
+                folder.rmdir()
+
+
+def _lock(path: Path, problem: str | None) -> int | None:
+    """Return the handle that holds the lock; None on Windows, which cannot open a folder."""
+    if sys.platform == "win32":
+        return None
+    handle = os.open(path, os.O_RDWR | os.O_CREAT if problem is None else os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if problem is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
+    except OSError:
+        pass
+    return handle
 
 
 def _sync(folder: Path) -> None:
@@ -140,8 +161,11 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
+# -- Single files ---------------------------------------------------------------------------------
+
+
 def read_plain(path: Path, *, most: int = MAX_JSON) -> bytes:
-    """The bytes of a plain file, at most so many; never follows a link or waits on a pipe."""
+    """Return the bytes of a plain file, at most so many; never follow a link or wait on a pipe."""
     check_plain(path)
     with open(path, "rb") as file:
         data = file.read(most + 1)
@@ -152,35 +176,35 @@ def read_plain(path: Path, *, most: int = MAX_JSON) -> bytes:
 
 def check_plain(path: Path, *, size: int | None = None) -> None:
     """Refuse a file that is missing, a link, a device, or not of the size expected of it."""
-    problem, found = "", os.lstat(path) if os.path.lexists(path) else None
-    if found is None:
-        problem = "missing; the model is incomplete, copy its folder again or save it anew"
-    elif not stat.S_ISREG(found.st_mode):
-        problem = "expected a plain file, found a link, a folder or a device"
-    elif size not in (None, found.st_size):
-        problem = (
-            f"expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
+    if not os.path.lexists(path):
+        raise ModelFileError(
+            f"{path}: missing; the model is incomplete, copy its folder again or save it anew"
         )
-    if problem:
-        raise ModelFileError(f"{path}: {problem}")
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelFileError(f"{path}: expected a plain file, found a link, a folder or a device")
+    if size is not None and size != status.st_size:
+        raise ModelFileError(
+            f"{path}: expected {size:,} bytes, found {status.st_size:,}; "
+            "damaged, copy the folder again"
+        )
 
 
 @contextmanager
 def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
-    """A file called `name` beside `path` to write into, which becomes `path` when the block ends, once on the disk.
+    """Yield a file called `name` beside `path`, which becomes `path` when the block ends.
 
-    After an error what was there before stays, and nothing else.
+    It is on the disk by then. After an error what was there before stays, and nothing else.
     """
-    beside = path.with_name(name)
+    new_path = path.with_name(name)
     try:
-        with open(beside, "w+b") as file:
+        with open(new_path, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
-        with suppress(
-            OSError
-        ):  # the file is in its place; some file systems have no way to wait for that
+        os.replace(new_path, path)
+        with suppress(OSError):
+            # The file is in its place; some file systems have no way to wait for that.
             _sync(path.parent)
     finally:
         remove_files(path.parent, [name], lenient=True)
@@ -188,10 +212,11 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into, which appears when the block ends; its folder is made where it is missing."""
+    """Yield a file to write, which appears when the block ends; its folder is made when missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: two that write the same file, on any machines, do not write into each other's.
+        # A name of its own: two that write the same file, on any machines, do not write into each
+        # other's.
         with written_beside(path, f".{path.name}.{secrets.token_hex(4)}.new") as file:
             yield file
     except OSError as error:
@@ -207,7 +232,8 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 
 def remove_files(folder: Path, names: Iterable[str], *, lenient: bool = False) -> None:
-    """Remove files of the folder in the order given, where they are there; if `lenient`, as far as that goes."""
+    """Remove files of a folder in order, where they are there; if `lenient`, as far as that goes."""
+    tolerated = OSError if lenient else FileNotFoundError
     for name in names:
-        with suppress(OSError if lenient else FileNotFoundError):
+        with suppress(tolerated):
             (folder / name).unlink()

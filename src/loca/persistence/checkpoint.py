@@ -38,7 +38,7 @@ from loca.persistence.atomic_write import (
     written_beside,
 )
 from loca.persistence.manifest import read_values, write_values
-from loca.persistence.model_io import holds_format, open_sealed, sealed_json
+from loca.persistence.sealed_json import holds_format, open_sealed, sealed_json
 from loca.progress import say
 
 T = TypeVar("T")

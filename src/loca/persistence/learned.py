@@ -1,4 +1,4 @@
-"""Learned state, declared once: saving, loading, checks, sizes and selected parameters follow from it.
+"""Learned state, declared once: saving, loading, checks, sizes and refits follow from it.
 
 Whatever is fitted declares what it learns as dataclass fields:
 
@@ -6,178 +6,50 @@ Whatever is fitted declares what it learns as dataclass fields:
     share: float = learned_fact("a number from 0 to 1", is_fraction)
     centre_: Recommender = learned_part(Recommender, "items")
 
-A name such as "items" is one size in all fields of an object. A part has its own sizes; it shares only
-those that are named for it. Files may come from strangers: shape, type and range of every field are
-checked here, and `check` of the class looks at what concerns several fields.
+A name such as "items" is one size in all fields of an object. A part has its own sizes; it shares
+only those that are named for it. Files may come from strangers: shape, type and range of every field
+are checked here, what no field declares is refused, and `check` of the class looks at what concerns
+several fields.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from loca.errors import LocaError, ModelFileError, NotFittedError
-from loca.persistence.manifest import ModelState, Persistent, get_params
+from loca.errors import LocaError, ModelFileError, NotFittedError, did_you_mean
+from loca.persistence.learned_fields import (
+    ITEMS,
+    LearnedArray,
+    LearnedFact,
+    LearnedField,
+    LearnedSparse,
+    LearnedWeights,
+    Sizes,
+)
+from loca.persistence.manifest import (
+    LEARNED,
+    ModelState,
+    Persistent,
+    check_decorated,
+    get_params,
+)
 
 AnyPart = TypeVar("AnyPart")
-Array = npt.NDArray[Any]
-Sizes = dict[str, int]
-SPARSE_ARRAYS = ("data", "indices", "indptr")
 
 
-# -- Kinds of fields ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedField(ABC):
-    """How one learned field is stored, checked and measured.
-
-    `selects` names the parameter that the value becomes in a refit. An `optional` field may be None,
-    and is then not stored.
-    """
-
-    selects: str | None = None
-    optional: bool = False
-
-    @abstractmethod
-    def write(self, name: str, value: Any, state: ModelState) -> None:
-        """Add the value to a state."""
-
-    @abstractmethod
-    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        """Return the checked value of a state; KeyError where it is missing, ValueError where wrong.
-
-        `owner` is the object with its parameters; of a value that is made of its fields it is None.
-        """
-
-    def sizes(self, value: Any) -> Sizes:
-        """Return the named sizes of a value."""
-        return {}
-
-    def selected(self, value: Any, parameter: Any) -> Any:
-        """Return what the selected parameter becomes, given what it was."""
-        return value
-
-    def with_items(self, value: Any, n_items: int) -> Any:
-        """Return the value for more items than it was learned with."""
-        return value
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedArray(LearnedField):
-    """An array, whose shape is given by numbers and names, and whose type is one of some."""
-
-    shape: tuple[str | int, ...]
-    dtypes: tuple[np.dtype[Any], ...]
-    finite: bool = True
-
-    def write(self, name: str, value: Any, state: ModelState) -> None:
-        state.arrays[name] = value
-
-    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Array:
-        array = state.arrays[name]
-        for size, actual in zip(self.shape, array.shape, strict=False):
-            sizes.setdefault(str(size), actual)
-        expected = tuple(size if isinstance(size, int) else sizes.get(size) for size in self.shape)
-        if array.shape != expected or array.dtype not in self.dtypes:
-            names = " × ".join(map(str, self.shape))
-            types = " or ".join(dtype.name for dtype in self.dtypes)
-            raise ValueError(
-                f"expected shape {expected}, {names}, of {types}, "
-                f"found {array.shape} of {array.dtype}"
-            )
-        if self.finite and array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError("expected finite numbers")
-        return array
-
-    def sizes(self, value: Any) -> Sizes:
-        named = zip(self.shape, value.shape, strict=True)
-        return {size: actual for size, actual in named if isinstance(size, str)}
-
-    def with_items(self, value: Any, n_items: int) -> Any:
-        growths = [
-            (0, n_items - actual if size == "items" else 0)
-            for size, actual in zip(self.shape, value.shape, strict=True)
-        ]
-        return np.pad(value, growths) if any(more for _, more in growths) else value
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedSparse(LearnedField):
-    """A sparse items × items matrix, stored as its three arrays."""
-
-    def write(self, name: str, value: Any, state: ModelState) -> None:
-        for part in SPARSE_ARRAYS:
-            state.arrays[f"{name}_{part}"] = getattr(value, part)
-
-    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> csr_array:
-        data, indices, indptr = (state.arrays[f"{name}_{part}"] for part in SPARSE_ARRAYS)
-        if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-            raise ValueError("expected 32-bit numbers at whole-numbered places, found other types")
-        if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
-            raise ValueError("its arrays do not fit each other")
-        if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-            raise ValueError(f"its rows do not rise from 0 to {len(data)}")
-        n_items = len(indptr) - 1
-        if sizes.setdefault("items", n_items) != n_items:
-            raise ValueError(f"expected {sizes['items']} items, found {n_items}")
-        if len(data) and (indices.min() < 0 or indices.max() >= n_items):
-            raise ValueError(f"an item lies outside 0 … {n_items - 1}")
-        if not np.isfinite(data).all():
-            raise ValueError("expected finite numbers")
-        return csr_array((data, indices, indptr), shape=(n_items, n_items))
-
-    def sizes(self, value: Any) -> Sizes:
-        return {"items": value.shape[0]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedWeights(LearnedField):
-    """Items × items weights, a dense array or a sparse matrix; a file says which."""
-
-    dense: LearnedArray
-    sparse: LearnedSparse
-
-    def write(self, name: str, value: Any, state: ModelState) -> None:
-        kind = self.sparse if isinstance(value, csr_array) else self.dense
-        kind.write(name, value, state)
-
-    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        kind = self.sparse if f"{name}_data" in state.arrays else self.dense
-        return kind.read(name, state, sizes, owner)
-
-    def sizes(self, value: Any) -> Sizes:
-        return {"items": value.shape[0]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedFact(LearnedField):
-    """A plain value, or a frozen value object."""
-
-    expected: str
-    is_valid: Callable[[Any], bool]
-
-    def write(self, name: str, value: Any, state: ModelState) -> None:
-        state.facts[name] = value
-
-    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        value = state.facts[name]
-        if not self.is_valid(value):
-            raise ValueError(f"expected {self.expected}, found {value!r:.60}")
-        return value
+# -- Parts ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedPart(LearnedField):
-    """Something fitted inside of it. It may be stored elsewhere in the same folder; once suffices."""
+    """A fitted object inside another. A folder stores it once, wherever else it stands."""
 
     kind: type
     shared: tuple[str, ...] = ()
@@ -185,8 +57,11 @@ class LearnedPart(LearnedField):
     def write(self, name: str, value: Any, state: ModelState) -> None:
         state.parts[name] = value
 
+    def is_stored(self, name: str, state: ModelState) -> bool:
+        return name in state.parts
+
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        part = state.parts[name]
+        part = state.parts.pop(name)
         self.check(part, sizes)
         return part
 
@@ -194,57 +69,60 @@ class LearnedPart(LearnedField):
         """Refuse a part of another kind, or of other sizes."""
         if not isinstance(part, self.kind):
             raise ValueError(f"expected a {self.kind.__name__}, found {type(part).__name__}")
-        actual = sizes_of(part)
-        for size in self.shared:
-            if sizes.setdefault(size, actual[size]) != actual[size]:
-                raise ValueError(f"expected {sizes[size]} {size}, found {actual[size]}")
+        for size, actual in self.sizes(part).items():
+            if sizes.setdefault(size, actual) != actual:
+                raise ValueError(f"expected {sizes[size]} {size}, found {actual}")
 
     def sizes(self, value: Any) -> Sizes:
-        actual = sizes_of(value) if self.shared else {}
-        return {size: actual[size] for size in self.shared}
+        sizes = {size: size_of(value, size) for size in self.shared}
+        return {size: actual for size, actual in sizes.items() if actual is not None}
 
     def selected(self, value: Any, parameter: Any) -> Any:
         return value.selected()
 
     def with_items(self, value: Any, n_items: int) -> Any:
-        return with_items(value, n_items) if "items" in self.shared else value
+        return with_items(value, n_items) if ITEMS in self.shared else value
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedParts(LearnedPart):
-    """A sequence of fitted parts; None stands for one that is not needed."""
+class LearnedParts(LearnedField):
+    """A sequence of fitted objects; with `gaps` None may stand for one that is not needed."""
+
+    part: LearnedPart
+    gaps: bool = False
 
     def write(self, name: str, value: Any, state: ModelState) -> None:
-        state.facts[f"{name} count"] = len(value)
+        state.facts[name] = [part is not None for part in value]
         for number, part in enumerate(value):
             if part is not None:
-                state.parts[f"{name} {number}"] = part
+                self.part.write(f"{name} {number}", part, state)
+
+    def is_stored(self, name: str, state: ModelState) -> bool:
+        return name in state.facts
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> tuple[Any, ...]:
-        count = state.facts[f"{name} count"]
-        if type(count) is not int or not 0 <= count:
-            raise ValueError(f"expected a whole number of parts, found {count!r:.60}")
-        names = [one for one in state.parts if one.startswith(f"{name} ")]
-        numbers = {f"{name} {number}": number for number in range(count) if len(names)}
-        if not names or not set(names) <= set(numbers):
-            raise ValueError(f"expected parts named '{name} 0' and on, found {sorted(names)[:3]}")
-        parts: list[Any] = [None] * count
-        for part_name in names:
-            self.check(state.parts[part_name], sizes)
-            parts[numbers[part_name]] = state.parts[part_name]
-        return tuple(parts)
+        is_there = state.facts.pop(name)
+        if type(is_there) is not list or not all(type(value) is bool for value in is_there):
+            raise ValueError(f"expected a list of true and false, found {is_there!r:.60}")
+        if not any(is_there) or not (self.gaps or all(is_there)):
+            raise ValueError(f"expected all of {len(is_there)} parts, found {sum(is_there)}")
+        return tuple(
+            self.part.read(f"{name} {number}", state, sizes, owner) if is_part else None
+            for number, is_part in enumerate(is_there)
+        )
 
     def sizes(self, value: Any) -> Sizes:
-        return super().sizes(next(part for part in value if part is not None))
+        first = next(part for part in value if part is not None)
+        return self.part.sizes(first)
 
     def selected(self, value: Any, parameter: Any) -> Any:
         pairs = zip(value, parameter, strict=True)
-        return tuple(given if part is None else part.selected() for part, given in pairs)
+        return tuple(unused if part is None else part.selected() for part, unused in pairs)
 
     def with_items(self, value: Any, n_items: int) -> Any:
-        if "items" not in self.shared:
-            return value
-        return tuple(None if part is None else with_items(part, n_items) for part in value)
+        return tuple(
+            None if part is None else self.part.with_items(part, n_items) for part in value
+        )
 
 
 # -- Declarations ---------------------------------------------------------------------------------
@@ -263,7 +141,7 @@ def learned(
     ----------
     *shape : str or int
         Numbers, names of parameters, or any other names such as "items", which stand for one size
-        in all fields of the object.
+        in all fields of the object; "items + 1" is one more.
     dtype : numpy type or tuple of them
         The type of its numbers, or those that it may have.
     finite : bool
@@ -274,10 +152,10 @@ def learned(
         Whether it may be None.
     """
     dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
-    return _declared(
+    return declare(
         LearnedArray(
             shape=shape,
-            dtypes=tuple(np.dtype(one) for one in dtypes),
+            dtypes=tuple(np.dtype(kind) for kind in dtypes),
             finite=finite,
             selects=selects,
             optional=optional,
@@ -287,13 +165,13 @@ def learned(
 
 def learned_sparse(*, optional: bool = False) -> Any:
     """Declare a sparse items × items matrix that is learned."""
-    return _declared(LearnedSparse(optional=optional))
+    return declare(LearnedSparse(optional=optional))
 
 
 def learned_weights() -> Any:
     """Declare items × items weights that are learned, dense or sparse."""
-    dense = LearnedArray(shape=("items", "items"), dtypes=(np.dtype(np.float32),), finite=False)
-    return _declared(LearnedWeights(dense=dense, sparse=LearnedSparse()))
+    dense = LearnedArray(shape=(ITEMS, ITEMS), dtypes=(np.dtype(np.float32),), finite=False)
+    return declare(LearnedWeights(dense=dense, sparse=LearnedSparse()))
 
 
 def learned_fact(
@@ -304,7 +182,7 @@ def learned_fact(
     optional: bool = False,
 ) -> Any:
     """Declare a plain value that is learned; an invalid one of a file is refused."""
-    return _declared(
+    return declare(
         LearnedFact(expected=expected, is_valid=is_valid, selects=selects, optional=optional)
     )
 
@@ -322,26 +200,24 @@ def learned_part(
     kind: type, *shared: str, selects: str | None = None, optional: bool = False
 ) -> Any:
     """Declare a fitted part; `shared` names the sizes that it has in common with the whole."""
-    return _declared(LearnedPart(kind=kind, shared=shared, selects=selects, optional=optional))
+    return declare(LearnedPart(kind=kind, shared=shared, selects=selects, optional=optional))
 
 
-def learned_parts(kind: type, *shared: str, selects: str | None = None) -> Any:
-    """Declare a sequence of fitted parts; `shared` names the sizes that all have in common."""
-    return _declared(LearnedParts(kind=kind, shared=shared, selects=selects))
+def learned_parts(kind: type, *shared: str, selects: str | None = None, gaps: bool = False) -> Any:
+    """Declare a sequence of fitted parts, some of them None where it has gaps.
+
+    `shared` names the sizes that all have in common with the whole.
+    """
+    part = LearnedPart(kind=kind, shared=shared)
+    return declare(LearnedParts(part=part, selects=selects, gaps=gaps))
 
 
 def declare(learned_field: LearnedField) -> Any:
-    """Declare a field of a kind that another module defines."""
-    return _declared(learned_field)
-
-
-def _declared(learned_field: LearnedField) -> Any:
-    metadata = {"learned": learned_field}
-    return (
-        field(default=None, metadata=metadata)
-        if learned_field.optional
-        else field(metadata=metadata)
-    )
+    """Declare a field of any kind, such as one that another module defines."""
+    metadata = {LEARNED: learned_field}
+    if learned_field.optional:
+        return field(default=None, metadata=metadata)
+    return field(metadata=metadata)
 
 
 class Learner(Persistent):
@@ -350,32 +226,41 @@ class Learner(Persistent):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for value in vars(cls).values():
-            if isinstance(value, dataclasses.Field) and "learned" in value.metadata:
+            if isinstance(value, dataclasses.Field) and LEARNED in value.metadata:
                 value.init = False
                 value.default = None
 
 
-# -- What follows ---------------------------------------------------------------------------------
-
-
-def learned_fields(kind: type) -> dict[str, LearnedField]:
-    """Return the learned fields of a class by their names."""
+@lru_cache(maxsize=256)
+def learned_fields(kind: type) -> Mapping[str, LearnedField]:
+    """Return the learned fields of a class by their names; refuse a class that is half declared."""
+    check_decorated(kind)
     if not dataclasses.is_dataclass(kind):
         return {}
-    return {one.name: one.metadata["learned"] for one in fields(kind) if "learned" in one.metadata}
+    return {
+        declared.name: declared.metadata[LEARNED]
+        for declared in fields(kind)
+        if LEARNED in declared.metadata
+    }
 
 
 def _stored_name(name: str) -> str:
     return name.removesuffix("_")
 
 
+# -- Saving ---------------------------------------------------------------------------------------
+
+
 def state_of(learner: Persistent) -> ModelState:
     """Return all that was learned, as a folder stores it beside the parameters."""
+    _check_all_declared(learner)
     state = ModelState()
     for name, learned_field in learned_fields(type(learner)).items():
         value = getattr(learner, name)
         if value is not None:
-            learned_field.write(_stored_name(name), value, state)
+            values = ModelState()
+            learned_field.write(_stored_name(name), value, values)
+            state.update(values, owner=type(learner).__name__)
         elif not learned_field.optional:
             raise NotFittedError(
                 f"this {type(learner).__name__} has not been fitted; call fit(train) first"
@@ -383,12 +268,29 @@ def state_of(learner: Persistent) -> ModelState:
     return state
 
 
+def _check_all_declared(learner: Persistent) -> None:
+    """Refuse to save an object that would come back without something that it has learned."""
+    kind: Any = type(learner)
+    if not dataclasses.is_dataclass(kind):
+        raise ModelFileError(
+            f"{kind.__name__}: cannot be saved, as it is no dataclass; write @dataclass above the "
+            "class, and declare what it learns with `learned`"
+        )
+    declared = {value.name for value in fields(kind)}
+    for name, value in getattr(learner, "__dict__", {}).items():
+        if name.endswith("_") and value is not None and name not in declared:
+            raise ModelFileError(
+                f"{kind.__name__}: cannot be saved, as {name!r} is not declared; write "
+                f'`{name}: … = learned("items", …)` in the class'
+            )
+
+
 def parts_of(learner: Persistent) -> dict[str, Any]:
     """Return the fitted parts of an object by the names under which a folder stores them."""
     state = ModelState()
     for name, learned_field in learned_fields(type(learner)).items():
         value = getattr(learner, name)
-        if isinstance(learned_field, LearnedPart) and value is not None:
+        if isinstance(learned_field, LearnedPart | LearnedParts) and value is not None:
             learned_field.write(_stored_name(name), value, state)
     return state.parts
 
@@ -399,25 +301,22 @@ def stored_params(learner: Persistent) -> dict[str, Any]:
     return {name: value for name, value in get_params(learner).items() if name not in declared}
 
 
+# -- Loading --------------------------------------------------------------------------------------
+
+
 def restored(kind: Any, params: Mapping[str, Any], state: ModelState) -> Any:
     """Return the fitted object of a class again; refuse a state that does not fit."""
     declared = learned_fields(kind)
-    is_made_of_them = any(one.init for one in fields(kind) if one.name in declared)
-    owner = None if is_made_of_them else kind(**params)
-    sizes = _sizes_in(params if owner is None else get_params(owner))
-    values: dict[str, Any] = {}
-    for name, learned_field in declared.items():
-        try:
-            values[name] = learned_field.read(_stored_name(name), state, sizes, owner)
-        except KeyError as error:
-            if not learned_field.optional:
-                raise ModelFileError(f"{kind.__name__}: {error.args[0]} is missing") from error
-        except ValueError as error:
-            raise ModelFileError(f"{kind.__name__}: {_stored_name(name)}: {error}") from error
-    learner: Any = kind(**params, **values) if owner is None else owner
-    if owner is not None:
+    for name in params:
+        if name in declared:
+            raise ModelFileError(f"{kind.__name__}: {name} is learned, and no parameter")
+    if _is_made_of(kind, declared):
+        learner = kind(**params, **_read_values(kind, params, state, owner=None))
+    else:
+        learner = kind(**params)
+        values = _read_values(kind, get_params(learner), state, owner=learner)
         for name, value in values.items():
-            setattr(owner, name, value)
+            setattr(learner, name, value)
     try:
         learner.check()
     except ModelFileError:
@@ -427,21 +326,64 @@ def restored(kind: Any, params: Mapping[str, Any], state: ModelState) -> Any:
     return learner
 
 
-def _sizes_in(params: Mapping[str, Any]) -> Sizes:
-    """Return the parameters that may stand for a size."""
-    return {name: value for name, value in params.items() if type(value) is int}
+def _is_made_of(kind: Any, declared: Iterable[str]) -> bool:
+    """Return whether learned fields are arguments of the constructor."""
+    return any(argument.init for argument in fields(kind) if argument.name in declared)
+
+
+def _read_values(
+    kind: Any, params: Mapping[str, Any], state: ModelState, owner: Any
+) -> dict[str, Any]:
+    """Return the learned fields of a state by name; refuse what does not fit, or is left over."""
+    unread = state.copy()
+    sizes = {name: value for name, value in params.items() if type(value) is int}
+    values: dict[str, Any] = {}
+    for name, learned_field in learned_fields(kind).items():
+        stored_name = _stored_name(name)
+        if learned_field.optional and not learned_field.is_stored(stored_name, unread):
+            continue
+        try:
+            values[name] = learned_field.read(stored_name, unread, sizes, owner)
+        except KeyError as error:
+            raise ModelFileError(f"{kind.__name__}: {error.args[0]} is missing") from error
+        except ValueError as error:
+            raise ModelFileError(f"{kind.__name__}: {stored_name}: {error}") from error
+    for unknown in unread.names():
+        known = list(state.names() - unread.names())
+        raise ModelFileError(
+            f"{kind.__name__}: {unknown!r:.60} is nothing that it learns{did_you_mean(unknown, known)}"
+        )
+    return values
+
+
+# -- What else follows ----------------------------------------------------------------------------
 
 
 def sizes_of(learner: Any) -> Sizes:
-    """Return the named sizes of what was learned; of a model that declares no items those it counts."""
+    """Return the named sizes of what was learned; of what declares no items those that it counts."""
     sizes: Sizes = {}
     for name, learned_field in learned_fields(type(learner)).items():
         value = getattr(learner, name)
         if value is not None:
             sizes |= learned_field.sizes(value)
-    if "items" not in sizes and hasattr(learner, "count_items"):
-        sizes["items"] = learner.count_items()
+    if ITEMS not in sizes and hasattr(learner, "count_items"):
+        sizes[ITEMS] = learner.count_items()
     return sizes
+
+
+def size_of(learner: Any, size: str) -> int | None:
+    """Return one size of what was learned; None where it is not known.
+
+    The first field that has it answers: a part is not asked by many that share it.
+    """
+    for name, learned_field in learned_fields(type(learner)).items():
+        value = getattr(learner, name)
+        sizes = learned_field.sizes(value) if value is not None else {}
+        if size in sizes:
+            return sizes[size]
+    if size == ITEMS and hasattr(learner, "count_items"):
+        return cast(int, learner.count_items())
+    return None
 
 
 def selections(learner: Any) -> dict[str, Any]:
@@ -469,14 +411,25 @@ def with_items(learner: AnyPart, n_items: int) -> AnyPart:
         for name, learned_field in learned_fields(type(learner)).items()
         if getattr(learner, name) is not None
     }
-    grown: Any = copy.copy(learner)
+    larger: Any = copy.copy(learner)
     for name, value in changes.items():
-        object.__setattr__(grown, name, value)
-    for one in fields(grown):
-        if one.name.startswith("_"):  # what was made of the arrays
-            is_made = one.default_factory is not dataclasses.MISSING
-            object.__setattr__(grown, one.name, one.default_factory() if is_made else one.default)
-    return cast(AnyPart, grown)
+        object.__setattr__(larger, name, value)
+    for cached in fields(larger):
+        if not cached.name.startswith("_"):
+            continue
+        # It was made of the arrays, and is made again.
+        is_made = cached.default_factory is not dataclasses.MISSING
+        default = cached.default_factory() if is_made else cached.default  # type: ignore[misc]
+        object.__setattr__(larger, cached.name, default)
+    return cast(AnyPart, larger)
+
+
+def supports_new_items(learner: Any) -> bool:
+    """Return whether its arrays can grow by new items: those of all parts are declared."""
+    parts = [part for part in parts_of(learner).values() if size_of(part, ITEMS) is not None]
+    return all(
+        isinstance(part, Persistent) and getattr(part, "takes_new_items", True) for part in parts
+    )
 
 
 def move_parts(learner: Any, device: str) -> None:
@@ -491,11 +444,3 @@ def move_parts(learner: Any, device: str) -> None:
 def learned_bytes(learner: Any) -> int:
     """Return how many bytes its arrays take, without those of its parts."""
     return sum(array.nbytes for array in state_of(learner).arrays.values())
-
-
-def supports_new_items(learner: Any) -> bool:
-    """Return whether its arrays can grow by new items: those of all parts are declared."""
-    shared = [part for part in parts_of(learner).values() if "items" in sizes_of(part)]
-    return all(
-        isinstance(part, Persistent) and getattr(part, "takes_new_items", True) for part in shared
-    )

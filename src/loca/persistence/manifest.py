@@ -1,4 +1,4 @@
-"""What JSON says of a model: parameters and facts of any kind as JSON values and back, and their fingerprint."""
+"""Parameters and facts as JSON values and back, and the fingerprint of data and parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError, did_you_mean
-from loca.persistence.arrays import DTYPES, Arrays, check_types, dump_json
+from loca.persistence.arrays import DTYPES, check_types, dump_json
 
 Kinds = Mapping[str, type]
+Arrays = dict[str, npt.NDArray[Any]]
 
+# Under this name a field of a class says how it is learned.
+LEARNED = "learned"
 _PLAIN = (bool, int, float, str, type(None))
 # What JSON has no word for is an object whose first key begins with this sign.
 _MARK = "$"
@@ -37,16 +40,29 @@ _NUMBER_TYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 @dataclass(frozen=True)
 class ModelState:
-    """Everything a fitted model has learned, by name: arrays, plain facts, the fitted models inside it."""
+    """Everything that a fitted object has learned, by name: arrays, facts, and the parts inside it."""
 
-    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name in (*self.arrays, *self.facts, *self.parts):
-            if type(name) is not str:
-                raise ModelFileError(f"model state: expected names of text, found {name!r:.60}")
+    def copy(self) -> ModelState:
+        """Return a state from which names can be taken out."""
+        return ModelState(dict(self.arrays), dict(self.facts), dict(self.parts))
+
+    def names(self) -> list[str]:
+        """Return the names of all that it holds."""
+        return [*self.arrays, *self.facts, *self.parts]
+
+    def update(self, other: ModelState, owner: str) -> None:
+        """Add what another state holds; refuse a name that is there, which one of them would lose."""
+        pairs = ((self.arrays, other.arrays), (self.facts, other.facts), (self.parts, other.parts))
+        for values, more in pairs:
+            for name in values.keys() & more.keys():
+                raise ModelFileError(
+                    f"{owner}: two learned fields are stored as {name!r}; rename one"
+                )
+            values.update(more)
 
 
 class Persistent:
@@ -84,27 +100,37 @@ def get_params(model: object) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def parameter_names(kind: type) -> tuple[str, ...]:
-    """The names of the constructor's arguments."""
+    """Return the names of the constructor's arguments."""
+    check_decorated(kind)
     return tuple(inspect.signature(kind).parameters)
 
 
+def check_decorated(kind: type) -> None:
+    """Refuse a class that declares fields without the decorator that makes them."""
+    for ancestor in kind.__mro__:
+        for name, value in vars(ancestor).items():
+            if isinstance(value, dataclasses.Field):
+                raise ConfigError(
+                    f"{ancestor.__name__}: the field {name!r} needs a decorator; write "
+                    "@dataclass(…) above the class, as above the one that it derives from"
+                )
+
+
 def is_model(value: object) -> bool:
-    """Whether a value is a model or a part of one, fitted or not, that can be saved and restored."""
+    """Return whether a value is a model or a part of one, fitted or not, that can be saved."""
     return isinstance(value, Persistent)
 
 
-def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> Any:
-    """The JSON value that stands for `value`; arrays inside it are put into `arrays` under new names."""
+def write_value(value: Any, arrays: Arrays, where: str) -> Any:
+    """Return the JSON value that stands for `value`; arrays in it go into `arrays`, under new names."""
     if type(value) in _PLAIN:
         return value
-    if type(value) in (list, tuple):
-        written = [write_value(one, arrays, where) for one in value]
-        return written if type(value) is list else {"$tuple": written}
+    if type(value) is list:
+        return [write_value(element, arrays, where) for element in value]
+    if type(value) is tuple:
+        return {"$tuple": [write_value(element, arrays, where) for element in value]}
     if type(value) is dict:
-        if all(type(key) is str and not key.startswith(_MARK) for key in value):
-            return {key: write_value(one, arrays, where) for key, one in value.items()}
-        # JSON would turn every key into text.
-        return {"$map": [write_value(list(pair), arrays, where) for pair in value.items()]}
+        return _write_dict(value, arrays, where)
     if isinstance(value, np.generic) and value.dtype.name in _NUMBER_TYPES:
         return {"$number": value.dtype.name, "value": value.item()}
     if isinstance(value, np.ndarray):
@@ -112,73 +138,118 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         arrays[name] = value
         return {"$array": name}
     if is_model(value):
-        return {
-            "$model": type(value).__name__,
-            "params": write_values(get_params(value), arrays, where),
-        }
-    if _is_frozen(type(value)):
-        fields = {
-            one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init
-        }
-        return {"$value": type(value).__name__, "fields": write_values(fields, arrays, where)}
+        return _write_model(value, arrays, where)
+    if _is_value_class(type(value)):
+        return _write_value_object(value, arrays, where)
     raise ModelFileError(
         f"{where}: cannot save a {type(value).__name__}; expected numbers, text, lists, tuples, "
         "dictionaries, numpy arrays, frozen dataclasses or models"
     )
 
 
-def write_values(
-    values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str
-) -> dict[str, Any]:
-    """The JSON values of many named values."""
+def _write_dict(value: dict[Any, Any], arrays: Arrays, where: str) -> dict[str, Any]:
+    if all(type(key) is str and not key.startswith(_MARK) for key in value):
+        return {key: write_value(element, arrays, where) for key, element in value.items()}
+    # JSON would turn every key into text.
+    return {"$map": [write_value(list(pair), arrays, where) for pair in value.items()]}
+
+
+def _write_model(model: Any, arrays: Arrays, where: str) -> dict[str, Any]:
+    """Return a model as its parameters: as a parameter it is unfitted."""
+    name = type(model).__name__
+    _check_is_param(type(model), f"{where}: a {name}")
+    return {"$model": name, "params": write_values(get_params(model), arrays, where)}
+
+
+def _write_value_object(value: Any, arrays: Arrays, where: str) -> dict[str, Any]:
+    arguments = {
+        argument.name: getattr(value, argument.name)
+        for argument in dataclasses.fields(value)
+        if argument.init
+    }
+    return {"$value": type(value).__name__, "fields": write_values(arguments, arrays, where)}
+
+
+def write_values(values: Mapping[str, Any], arrays: Arrays, where: str) -> dict[str, Any]:
+    """Return the JSON values of many named values."""
     return {name: write_value(value, arrays, f"{where} {name!r}") for name, value in values.items()}
 
 
 def read_value(written: Any, arrays: Arrays, kinds: Kinds) -> Any:
-    """The value that a JSON value stands for; classes come from `kinds` alone."""
+    """Return the value that a JSON value stands for; classes come from `kinds` alone.
+
+    Arrays are taken out of `arrays`: what stays there is in no value.
+    """
     if type(written) in _PLAIN:
         return written
     if type(written) is list:
-        return [read_value(one, arrays, kinds) for one in written]
+        return [read_value(element, arrays, kinds) for element in written]
     mark = next(iter(written), "")
     if not mark.startswith(_MARK):
         return read_values(written, arrays, kinds)
     if mark not in _WRITTEN:
         raise ValueError(f"unknown kind of value {mark!r:.60}")
     check_types(written, _WRITTEN[mark])
-    name = written[mark]
-    if mark in ("$tuple", "$map"):
-        inner = read_value(name, arrays, kinds)
-        return tuple(inner) if mark == "$tuple" else dict(inner)
-    if mark == "$model":
-        params = read_values(written["params"], arrays, kinds)
-        return find_kind(name, params, kinds)(**params)
-    known: Mapping[str, Any] = {"$number": _NUMBER_TYPES, "$array": arrays, "$value": kinds}[mark]
-    if name not in known or (mark == "$value" and not _is_frozen(known[name])):
-        raise ValueError(f"unknown kind of {mark[1:]} {name!r:.60}")
+    if mark == "$tuple":
+        return tuple(read_value(written[mark], arrays, kinds))
+    if mark == "$map":
+        return dict(read_value(written[mark], arrays, kinds))
     if mark == "$array":
-        return arrays[name]
-    if mark == "$value":
-        return known[name](**read_values(written["fields"], arrays, kinds))
+        return _read_array(written[mark], arrays)
+    if mark == "$number":
+        return _read_number(written)
+    if mark == "$model":
+        return _read_model(written, arrays, kinds)
+    return _read_value_object(written, arrays, kinds)
+
+
+def _read_array(name: str, arrays: Arrays) -> npt.NDArray[Any]:
+    if name not in arrays:
+        raise ValueError(f"unknown kind of array {name!r:.60}")
+    return arrays.pop(name)
+
+
+def _read_number(written: Mapping[str, Any]) -> np.generic:
+    dtype = written["$number"]
+    if dtype not in _NUMBER_TYPES:
+        raise ValueError(f"unknown kind of number {dtype!r:.60}")
     with np.errstate(over="ignore"):
-        return known[name].type(written["value"])
+        number: np.generic = _NUMBER_TYPES[dtype].type(written["value"])
+    return number
+
+
+def _read_model(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> Any:
+    params = read_values(written["params"], arrays, kinds)
+    kind = find_kind(written["$model"], params, kinds)
+    _check_is_param(kind, kind.__name__)
+    return kind(**params)
+
+
+def _read_value_object(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> Any:
+    name = written["$value"]
+    kind: Any = kinds.get(name)
+    if not _is_value_class(kind):
+        known = [known for known in kinds if _is_value_class(kinds[known])]
+        raise ValueError(f"unknown kind of value {name!r:.60}{did_you_mean(name, known)}")
+    return kind(**read_values(written["fields"], arrays, kinds))
 
 
 def read_values(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> dict[str, Any]:
-    """Many named values from their JSON values."""
+    """Return many named values from their JSON values."""
     return {name: read_value(value, arrays, kinds) for name, value in written.items()}
 
 
 def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
-    """The model class called `name`; an unknown class or parameter is refused with the nearest known names.
+    """Return the class called `name`; refuse an unknown class or parameter, with the nearest known.
 
     A parameter that is not among the `params` takes its default.
     """
-    kind = kinds.get(name)
-    if kind is None or not issubclass(kind, Persistent):
-        known = sorted(one for one in kinds if issubclass(kinds[one], Persistent))
+    kind: Any = kinds.get(name)
+    if not _is_model_class(kind):
+        known = sorted(known for known in kinds if _is_model_class(kinds[known]))
         raise ValueError(
-            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}"
+            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; "
+            f"known: {', '.join(known)}; load(…, classes=[…]) takes your own"
         )
     names = parameter_names(kind)
     for param in params:
@@ -189,63 +260,88 @@ def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     return kind
 
 
+def _check_is_param(kind: Any, what: str) -> None:
+    """Refuse a class that is made of what was learned: its fields are checked as a part alone."""
+    if not dataclasses.is_dataclass(kind):
+        return
+    for argument in dataclasses.fields(kind):
+        if argument.init and LEARNED in argument.metadata:
+            raise ModelFileError(
+                f"{what} is no parameter and no fact, as it was learned; "
+                "declare the field that holds it with `learned_part`"
+            )
+
+
+def _is_model_class(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Persistent)
+
+
+def _is_value_class(kind: object) -> bool:
+    """Return whether this is a class of frozen values, which check themselves when they are made."""
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or _is_model_class(kind):
+        return False
+    return bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
 @overload
 def fingerprint(value: Interactions | HeldOut | Split | csr_array) -> str: ...
 @overload
 def fingerprint(value: object) -> str | None: ...
 def fingerprint(value: Any) -> str | None:
-    """A short text that changes with any bit of interactions, held-out data, a split, a matrix, or parameters.
+    """Return a short text that changes with any bit of data or of parameters.
 
-    Interactions count by ids, order, times and recency, not by labels; a model by its class and parameters, not by
-    what it has learned. None where a parameter cannot be written.
+    Interactions count by ids, order, times and recency, not by labels; a model by its class and
+    parameters, not by what it has learned. None where a parameter cannot be written.
     """
     if isinstance(value, HeldOut):
         return f"{fingerprint(value.histories)} {fingerprint(value.targets)} {value.count_repeats}"
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(value, Interactions):
-        for array in (
-            value.users.values,
-            value.items.values,
-            value.offsets,
-            value.item_rows,
-            value.times,
-        ):
-            if array is None:
-                digest.update(b"none ")
-            elif array.dtype.kind == "O":
-                digest.update(b"text " + dump_json(array.tolist()))
-            else:
-                _add(digest, f"{array.dtype.str} {len(array)} ", array)
-        digest.update(repr(value.recency).encode())
-        if value.weights is not None:
-            _add(digest, f"weights by {value.weighting} ", value.weights)
+        _add_interactions(digest, value)
     elif isinstance(value, Split):
-        parts = [value.train, value.train_and_validation]
-        for held_out in (value.validation, value.test):
-            parts += [] if held_out is None else [held_out.histories, held_out.targets]
-        texts = (
-            f"validation {value.validation is not None}",
-            *(str(fingerprint(one)) for one in parts),
-        )
-        digest.update(" ".join(texts).encode())
+        _add_split(digest, value)
     else:
-        if isinstance(value, csr_array):
-            value = [value.indptr, value.indices, value.data, value.shape]
-        arrays: dict[str, npt.NDArray[Any]] = {}
         try:
-            digest.update(dump_json(write_value(value, arrays, "fingerprint")))
+            _add_value(digest, value)
         except ModelFileError:
             return None
-        for name, array in arrays.items():
-            _add(digest, f"{name} {array.dtype.str} {array.shape} ", array)
     return digest.hexdigest()
 
 
-def _add(digest: Any, about: str, array: npt.NDArray[Any]) -> None:
+def _add_interactions(digest: Any, data: Interactions) -> None:
+    arrays = (data.users.values, data.items.values, data.offsets, data.item_rows, data.times)
+    for array in arrays:
+        if array is None:
+            digest.update(b"none ")
+        elif array.dtype.kind == "O":
+            digest.update(b"text " + dump_json(array.tolist()))
+        else:
+            _add_array(digest, f"{array.dtype.str} {len(array)} ", array)
+    digest.update(repr(data.recency).encode())
+    if data.weights is not None:
+        _add_array(digest, f"weights by {data.weighting} ", data.weights)
+
+
+def _add_split(digest: Any, split: Split) -> None:
+    parts: list[Any] = [split.train, split.train_and_validation]
+    for held_out in (split.validation, split.test):
+        if held_out is not None:
+            parts += [held_out.histories, held_out.targets]
+    texts = [f"validation {split.validation is not None}"]
+    texts += [str(fingerprint(part)) for part in parts]
+    digest.update(" ".join(texts).encode())
+
+
+def _add_value(digest: Any, value: Any) -> None:
+    if isinstance(value, csr_array):
+        value = [value.indptr, value.indices, value.data, value.shape]
+    arrays: Arrays = {}
+    digest.update(dump_json(write_value(value, arrays, "fingerprint")))
+    for name, array in arrays.items():
+        _add_array(digest, f"{name} {array.dtype.str} {array.shape} ", array)
+
+
+def _add_array(digest: Any, about: str, array: npt.NDArray[Any]) -> None:
     # What it is first: the bytes alone would not say where one array ends.
     digest.update(about.encode())
     digest.update(np.ascontiguousarray(array).data)
-
-
-def _is_frozen(kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) and bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.evaluation.top_n import BLOCK_BYTES
 from loca.models.recommender import Recommender, get_params
 from loca.persistence.manifest import is_model
-from loca.persistence.model_io import read_recency
+from loca.persistence.train_data import read_recency
 from loca.text_table import finite
 
 

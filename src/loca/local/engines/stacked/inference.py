@@ -22,7 +22,8 @@ from loca.models.devices import SparseRows, choose_device, float32_products, fre
 from loca.models.recommender import ItemRows, Scores, check_histories
 from loca.models.similarity import cosines
 from loca.models.training import AutoencoderModel
-from loca.persistence.learned import LearnedField, Sizes, declare
+from loca.persistence.learned import declare
+from loca.persistence.learned_fields import LearnedField, Sizes
 from loca.persistence.manifest import ModelState
 
 _SHARE_FOR_WEIGHTS = 0.7
@@ -52,12 +53,14 @@ class LearnedTensors(LearnedField):
             state.arrays[tensor_name] = tensor.cpu().numpy()
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> dict[str, Tensor]:
-        _check_shapes(state.arrays)
+        arrays = dict(state.arrays)
+        state.arrays.clear()
+        _check_shapes(arrays)
         with warnings.catch_warnings():
             # Arrays may be mapped from a file. torch has no read-only tensors and warns; nothing
             # here writes to them.
             warnings.simplefilter("ignore")
-            return {key: torch.from_numpy(array) for key, array in state.arrays.items()}
+            return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
     def sizes(self, value: dict[str, Tensor]) -> Sizes:
         return {"items": value["output_bias"].shape[1]}
