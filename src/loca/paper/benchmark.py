@@ -1,4 +1,4 @@
-"""A benchmark: one data set under one protocol, its settings, the runs and measurements on it, and their results."""
+"""A benchmark: one data set under one protocol, its models, runs and measurements, and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loca.config.model_factory import build_models, describe_model, with_kernels
+from loca.config.model_factory import build_models, describe_model
 from loca.config.options import PLANTED
 from loca.config.settings import Choice, Given, Table, flat_settings, read_toml
 from loca.data.datasets import DATA_SETS
@@ -18,16 +18,23 @@ from loca.data.interactions import Interactions
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_counts, did_you_mean
-from loca.experiments.comparison import compare
+from loca.evaluation.evaluate import Evaluation
+from loca.experiments.comparison import compare, with_kernels
 from loca.experiments.report import settings_file
-from loca.experiments.runs import ComparedModel, Run
+from loca.experiments.runs import ComparedModel, Run, is_control
+from loca.local.combiner import LocalOnly
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.local.many_models import ManyModels
 from loca.models.recommender import Recommender, clone
 from loca.paper.charts import Chart
+from loca.paper.counted_runs import CountedModel, CountedRun
+from loca.paper.permuted import with_parameters
 from loca.paper.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.paper.seed_means import METRICS, SeedMeans, as_values, labelled
 from loca.persistence.atomic_write import write_whole
-from loca.persistence.manifest import fingerprint, stored_params
-from loca.registry import KERNEL_PARAMS, MODELS, names_of
+from loca.persistence.manifest import fingerprint
+from loca.registry import MODELS, names_of
 from loca.search_space import Budget
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
 from loca.tuning.warm_start import plan_from_settings
@@ -41,9 +48,10 @@ _INSTEAD = {"ml-1m": "ml-1m-ordered"}
 
 @dataclass(frozen=True, eq=False)
 class StudiedData:
-    """Interactions to be studied, distinct pairs of users with at least 10, and, where the paper has them, as it has.
+    """Interactions to be studied, and the same as the paper has them, where it has them.
 
-    `printed` is the name under which the paper's tables hold the same data.
+    Users have at least 10 distinct items. `printed` is the name under which the paper's tables hold
+    the data.
     """
 
     name: str
@@ -55,60 +63,87 @@ class StudiedData:
     genres: Genres = field(default_factory=dict)
 
     def split(self, protocol: ProtocolName) -> Split:
-        """The last 5 of each user are test; `clean` holds out some before them, `paper` nothing, and counts repeats."""
+        """Return a split whose test items are the last 5 of each user.
+
+        `clean` holds out some before them for validation, `paper` nothing, and counts repeats.
+        """
         if protocol == "paper":
-            chosen = self.interactions if self.as_printed is None else self.as_printed
-            return counted_as_paper(leave_last_out(chosen, test=_TEST))
+            interactions = self.interactions if self.as_printed is None else self.as_printed
+            return counted_as_paper(leave_last_out(interactions, test=_TEST))
         return leave_last_out(self.interactions, test=_TEST, validation=self.validation)
 
 
 def open_data(name: str, *, seed: int = 0) -> StudiedData:
-    """The data of that name or path, read now; one that is not there is refused with the places looked in."""
-    from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
+    """Read the data of a name or path; refuse one that is not there with the places looked in."""
+    if name == PLANTED:
+        return _planted_data(seed)
+    if name in DATA_SETS:
+        return _known_data(name)
+    if not Path(name).exists():
+        known = [PLANTED, *(known for known in DATA_SETS if known not in _INSTEAD.values())]
+        near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
+        raise ConfigError(
+            f"data {name!r}: there is no such file, and no data set of that name{near}"
+        )
+    return _file_data(name)
+
+
+def _planted_data(seed: int) -> StudiedData:
+    from loca.data.item_metadata import genres_of_planted
+
+    planted = planted_communities(users=1000, items=150, seed=seed)
+    genres = genres_of_planted(planted)
+    return StudiedData(PLANTED, "planted", planted.interactions, genres=genres)
+
+
+def _file_data(name: str) -> StudiedData:
+    from loca.data.readers import read_interactions
+
+    # As text that can be written, and distinguished from what is known by name.
+    label = Path(name).name.encode("utf-8", "replace").decode()
+    interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
+    is_known = label in (PLANTED, *DATA_SETS)
+    return StudiedData(f"{label} (file)" if is_known else label, label, interactions)
+
+
+def _known_data(name: str) -> StudiedData:
+    from loca.data.item_metadata import read_genres, read_titles
     from loca.data.readers import layout_of, read_interactions, read_preset
 
-    if name == PLANTED:
-        planted = planted_communities(users=1000, items=150, seed=seed)
-        return StudiedData(
-            PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted)
-        )
-    if name not in DATA_SETS:
-        if not Path(name).exists():
-            known = [PLANTED, *(one for one in DATA_SETS if one not in _INSTEAD.values())]
-            near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
-            raise ConfigError(
-                f"data {name!r}: there is no such file, and no data set of that name{near}"
-            )
-        # As text that can be written, and distinguished from what is known by name.
-        called = Path(name).name.encode("utf-8", "replace").decode()
-        interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
-        return StudiedData(
-            f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions
-        )
-    below, other = data_folder(), _INSTEAD.get(name, name)
-    data_set, path = DATA_SETS[name], find_below(below, DATA_SETS[name].files)
-    if path is None and (path := find_below(below, DATA_SETS[other].files)) is not None:
-        data_set = DATA_SETS[other]
+    folder = data_folder()
+    data_set = DATA_SETS[name]
+    path = find_below(folder, data_set.files)
+    if path is None and name in _INSTEAD:
+        path = find_below(folder, DATA_SETS[_INSTEAD[name]].files)
+        if path is not None:
+            data_set = DATA_SETS[_INSTEAD[name]]
     if path is None:
         # Not all can be fetched: some are only near what is published.
         fetching = f", or get it with  loca data fetch {name}" if data_set.addresses else ""
         raise ConfigError(
-            f"data {name!r}: expected {data_set.files[0]} below {below}; set LOCA_DATA to the folder that "
-            f"holds it{fetching}"
+            f"data {name!r}: expected {data_set.files[0]} below {folder}; set LOCA_DATA to the "
+            f"folder that holds it{fetching}"
         )
-    preset = None if data_set.printed is None else data_set.label
-    printed = None if preset is None else read_preset(preset, path)
-    layout = layout_of(data_set, path)
-    interactions, genres = (
-        read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY),
-        Genres(),
+    interactions = read_interactions(
+        path, layout=layout_of(data_set, path), min_user_interactions=_LEAST_HISTORY
     )
-    if (titles := find_below(below, data_set.titles)) is not None:
-        genres, title_of = dict(read_genres(titles)), read_titles(titles)
+    preset = None if data_set.printed is None else data_set.label
+    as_printed = None if preset is None else read_preset(preset, path)
+    genres: Genres = {}
+    titles = find_below(folder, data_set.titles)
+    if titles is not None:
+        genres = dict(read_genres(titles))
+        title_of = read_titles(titles)
         interactions = interactions.with_titles(title_of)
-        printed = None if printed is None else printed.with_titles(title_of)
+        as_printed = None if as_printed is None else as_printed.with_titles(title_of)
     return StudiedData(
-        name, data_set.label, interactions, data_set.validation, preset, printed, genres
+        name=name,
+        label=data_set.label,
+        interactions=interactions,
+        validation=data_set.validation,
+        printed=preset,
+        as_printed=as_printed,
+        genres=genres,
     )
 
 
@@ -119,20 +154,16 @@ BASELINES = names_of("baseline")
 SINGLES = BASELINES[:-2]
 LOCALS = names_of("local")
 CONTROLS = names_of("control")
-# The paper's models with its authors' settings, for the data sets and the protocol that it prints figures of.
+# The paper's models with its authors' settings, for the data and the protocol that it prints.
 AUTHORS = names_of("authors")
 # Communities by mixtures, each followed by its control: the same memberships dealt to other users.
 MIXTURES = names_of("mixture")
 # What the paper does not have: those, models that use the order of histories, and blends.
 BEYOND = (*MIXTURES, *names_of("beyond"))
 ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
-# Their figures by number of local models are wanted too.
+# Their figures by number of local models are shown too.
 _COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
 _OF_DAE = ("loca-dae", "ensemble-dae")
-# What the settings of a kernels' row say of kernels alone.
-_OF_KERNELS = ("communities", "embedding", *KERNEL_PARAMS)
-# The parameter that says how many models a model of many has.
-SIZE_PARAMETERS = {"local": "anchors", "ensemble": "models"}
 
 
 @dataclass(frozen=True)
@@ -174,18 +205,19 @@ class Sizes:
                 f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}"
             )
 
-    def counts(self, whole: int) -> tuple[int, ...]:
-        """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
-        steps = (1, 10, 50, 100, 200, 300) if whole > 50 else (1, 2, 5, 10, 20)
-        return (*(one for one in steps if one < whole), whole)
+    def counts(self, size: int) -> tuple[int, ...]:
+        """Return the numbers of local models that a figure shows: the paper's, and all."""
+        steps = (1, 10, 50, 100, 200, 300) if size > 50 else (1, 2, 5, 10, 20)
+        return (*(count for count in steps if count < size), size)
 
-    def thirds(self, whole: int) -> tuple[int, ...]:
-        """The three numbers of local models that Table 3 and Figures 7 and 8 show of a whole: 100 and 200 of 300."""
-        return tuple(sorted({max(1, whole * part // 3) for part in (1, 2, 3)}))
+    def thirds(self, size: int) -> tuple[int, ...]:
+        """Return the numbers that Table 3 and Figures 7 and 8 show: 100, 200 and 300 of 300."""
+        return tuple(sorted({max(1, size * part // 3) for part in (1, 2, 3)}))
 
     def timed(self) -> tuple[int, ...]:
-        """The numbers of local models of Table 5."""
-        return tuple(one for one in (1, 2, 5, 10, 15, 20, 50, 100, 300) if one <= self.local_models)
+        """Return the numbers of local models of Table 5."""
+        counts = (1, 2, 5, 10, 15, 20, 50, 100, 300)
+        return tuple(count for count in counts if count <= self.local_models)
 
 
 # Small enough for a few minutes on two cores.
@@ -195,7 +227,10 @@ SMALL = Sizes(
 
 
 class RunKey(NamedTuple):
-    """Which run of a benchmark: the model, what is varied about it (nothing in Table 2), and the seed."""
+    """Which run of a benchmark: the model, what is varied about it, and the seed.
+
+    Nothing is varied in Table 2.
+    """
 
     model: str
     variant: str
@@ -253,16 +288,22 @@ class Benchmark:
     def printed_as(self) -> str | None:
         """The name of the data in the paper's tables; None where its data is not the same.
 
-        Only `paper` has the interactions that the figures are printed for: `clean` has each pair once, and other users.
+        Only `paper` has the interactions that the figures are printed for: `clean` has each pair
+        once, and other users.
         """
         return self.data.printed if self.protocol == "paper" else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models that are measured: those beyond the paper under `clean`, the authors' settings beside print."""
-        of_protocol = (
-            BEYOND if self.protocol == "clean" else AUTHORS if self.data.printed is not None else ()
-        )
+        """The models that are measured.
+
+        Those beyond the paper are measured under `clean`, the authors' settings beside print.
+        """
+        of_protocol: tuple[str, ...] = ()
+        if self.protocol == "clean":
+            of_protocol = BEYOND
+        elif self.data.printed is not None:
+            of_protocol = AUTHORS
         return (*BASELINES, *LOCALS, *CONTROLS, *of_protocol)
 
     @cached_property
@@ -271,58 +312,72 @@ class Benchmark:
 
     @cached_property
     def _built(self) -> dict[int, dict[str, list[Recommender]]]:
-        """All models by seed, made when the first of a seed is needed; copies of them are given out."""
+        """All models by seed, made when the first of a seed is needed; copies are handed out."""
         return {}
 
     def settings_of(self, name: str) -> Table:
-        """The settings of a model; mixtures without their own have those of the kernels' row, dealt ones theirs."""
-        kind, table = name.partition("-")[2], dict[str, Any]()
-        if name in MIXTURES:
-            for other in (f"loca-{kind}", f"mixture-{kind}"):
-                table |= {
-                    key: one
-                    for key, one in self.tables.get(other, {}).items()
-                    if key not in _OF_KERNELS
-                }
-        return table | dict(self.tables.get(name, {}))
+        """Return the settings of a model.
+
+        Mixtures have those of the kernels' row beside their own, but for its communities. The same
+        mixtures with other users have theirs.
+        """
+        own = dict(self.tables.get(name, {}))
+        if name not in MIXTURES:
+            return own
+        base = name.partition("-")[2]
+        table = dict(self.tables.get(f"loca-{base}", {}))
+        table.pop("communities", None)
+        mixture = f"mixture-{base}"
+        if name != mixture:
+            table |= self.tables.get(mixture, {})
+            if "communities" in table:
+                table["communities"] = {"finder": table["communities"]}
+        return table | own
 
     def _build(self, seed: int) -> dict[str, list[Recommender]]:
-        return build_models(
-            ALL_NAMES, {**self.tables, **{one: self.settings_of(one) for one in MIXTURES}}, seed
-        )
+        tables = {**self.tables, **{name: self.settings_of(name) for name in MIXTURES}}
+        return build_models(ALL_NAMES, tables, seed)
 
     def model(self, name: str, seed: int = 0) -> Any:
-        """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
+        """Return a named model by its settings, unfitted.
+
+        Local models and ensembles have as many as the sizes say. Where the kind of communities would
+        be chosen on validation, it is the paper's.
+        """
         if seed not in self._built:
             self._built[seed] = self._build(seed)
-        model: Any = clone(with_kernels(self._built[seed][name][0]))  # the paper's
-        if model.role in SIZE_PARAMETERS:
-            size = self.sizes.sweep_models if name in _OF_DAE else self.sizes.local_models
-            return of_size(model, size)
+        model = with_kernels(clone(self._built[seed][name][0]))
+        if isinstance(model, ManyModels):
+            is_of_dae = name in _OF_DAE
+            return of_size(model, self.sizes.sweep_models if is_of_dae else self.sizes.local_models)
         if model.role == "auto" and "seconds" not in self.tables.get(name, {}):
             return clone(model, seconds=self.sizes.auto_seconds)
         return model
 
     def check(self) -> None:
-        """Refuses settings that no model can have, before anything is computed or dropped."""
+        """Refuse settings that no model can have, before anything is computed or dropped."""
         self._build(0)
 
     def check_size(self, names: Sequence[str]) -> None:
-        """Refuses more local models than there are users for them, where the named models have any."""
-        users = self.split.train.n_users
+        """Refuse more local models than there are users for them, if the named models have any."""
+        if not {*LOCALS, *CONTROLS, *MIXTURES} & {*names}:
+            return
+        n_users = self.split.train.n_users
         sizes = {
             "--local-models": self.sizes.local_models,
             "--sweep-models": self.sizes.sweep_models,
         }
         for option, size in sizes.items():
-            if size > users and any(name in (*LOCALS, *CONTROLS, *MIXTURES) for name in names):
+            if size > n_users:
                 raise ConfigError(
-                    f"{self.name}: {size} local models need as many users, found {users}; take fewer, {option}"
+                    f"{self.name}: {size} local models need as many users, found {n_users}; "
+                    f"take fewer, {option}"
                 )
 
     def seeds_of(self, name: str) -> tuple[int, ...]:
-        """The seeds that the model is fitted with: one where nothing in it is drawn."""
-        is_drawn = any(key.split(".")[-1] == "seed" for key in describe_model(self.model(name)))
+        """Return the seeds that the model is fitted with: one where nothing in it is drawn."""
+        described = describe_model(self.model(name))
+        is_drawn = any(parameter.split(".")[-1] == "seed" for parameter in described)
         return tuple(range(self.sizes.seeds)) if is_drawn else (0,)
 
     def run(
@@ -332,78 +387,95 @@ class Benchmark:
         *,
         counts: Sequence[int] = (),
         refit: bool = True,
-        shares: bool = False,
+        shares_parts: bool = False,
     ) -> Run:
-        """The model as a run of this benchmark; with `shares` runs fit the parts that they share once."""
+        """Return the run of a model; with `counts` it is also measured with its first models."""
         protocol = EvaluationProtocol(
             protocol=self.protocol, refit=refit, recency="own", seed=key.seed
         )
-        return Run(
-            str(key), (model,), protocol, self.digest, counts=tuple(counts), shares_parts=shares
+        run = Run(
+            name=str(key),
+            candidates=(model,),
+            protocol=protocol,
+            data=self.digest,
+            shares_parts=shares_parts,
         )
+        return CountedRun(**vars(run), counts=tuple(counts)) if counts else run
 
     def rows(self, names: Iterable[str]) -> Runs:
-        """The runs of rows of Table 2: each model with each of its seeds."""
-        runs = {}
-        for key in (RunKey(name, "", seed) for name in names for seed in self.seeds_of(name)):
-            model = self.model(key.model, key.seed)
-            is_counted = key.model in _COUNTED
-            counts = (
-                self.sizes.counts(model.get_params()[SIZE_PARAMETERS[model.role]])
-                if is_counted
-                else ()
-            )
-            runs[key] = self.run(key, model, counts=counts)
+        """Return the runs of rows of Table 2: each model with each of its seeds."""
+        runs: Runs = {}
+        for name in names:
+            for seed in self.seeds_of(name):
+                key = RunKey(name, "", seed)
+                model = self.model(name, seed)
+                counts = self.sizes.counts(model.size) if name in _COUNTED else ()
+                runs[key] = self.run(key, model, counts=counts)
         return runs
 
     def varied(
         self, variant: str, counts: Sequence[int], name: str = "loca-vae", /, **changes: Any
     ) -> Runs:
-        """A local model with some parameters changed and as many models as the largest of `counts`, for each seed.
+        """Return the runs of a local model whose finder has some parameters changed, for each seed.
 
-        The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
-        sweep is not refitted on validation: it is there to be compared with itself. The runs of a seed have one global
-        model, which is fitted once.
+        It has as many models as the largest of `counts`. The global model has no share in the
+        answers of covered users, as in the paper, so that what is varied shows. A sweep is not
+        refitted on validation: it is there to be compared with itself. The runs of a seed have one
+        global model, which is fitted once.
         """
-        runs, is_mixed = {}, name in MIXTURES
-        for key in (RunKey(name, variant, seed) for seed in range(self.sizes.seeds)):
-            varied = {"anchor_selection": "coverage", "alpha": "paper", **changes}
-            model = clone(of_size(self.model(key.model, key.seed), max(counts)), **varied)
-            # The first communities of a mixture are no mixture of fewer.
+        is_mixed = name in MIXTURES
+        if not is_mixed:
+            changes = {"anchors": "coverage", **changes}
+        runs: Runs = {}
+        for seed in range(self.sizes.seeds):
+            key = RunKey(name, variant, seed)
+            model = of_size(self.model(name, seed), max(counts))
+            finder = with_parameters(model.communities, **changes)
             runs[key] = self.run(
-                key, model, counts=() if is_mixed else counts, refit=False, shares=True
+                key,
+                clone(model, communities=finder, combiner=LocalOnly()),
+                # The first communities of a mixture are no mixture of fewer.
+                counts=() if is_mixed else counts,
+                refit=False,
+                shares_parts=True,
             )
         return runs
 
     def measurements(
         self, name: str, measure: Callable[[Benchmark, int], Records], **others: Any
     ) -> list[Measurement]:
-        """One measurement with MultVAE for each seed."""
-        found = []
+        """Return one measurement with MultVAE for each seed."""
+        measurements = []
         for seed in range(self.sizes.seeds):
             inputs = self.inputs_of(self.model("mult-vae", seed), protocol=self.protocol, **others)
-            found.append(Measurement(f"{name} seed {seed}", inputs, partial(measure, self, seed)))
-        return found
+            measurements.append(
+                Measurement(f"{name} seed {seed}", inputs, partial(measure, self, seed))
+            )
+        return measurements
 
     def inputs_of(self, model: Recommender, **others: Any) -> dict[str, Any]:
-        """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
-        described = describe_model(model, stored_params)
+        """Return all that a measurement depends on.
+
+        That is the split, a model to the last bit, and what else is named.
+        """
+        described = describe_model(model)
         return {"data": self.digest, **others, **described, "to the last bit": fingerprint(model)}
 
 
-def of_size(model: Any, size: int) -> Any:
-    """A local model or an ensemble with so many models; mixtures are no more than that."""
-    mixtures = (
-        {"mixtures": min(model.mixtures, size)}
-        if getattr(model, "communities", "kernel") != "kernel"
-        else {}
-    )
-    return clone(model, **{SIZE_PARAMETERS[model.role]: size}, **mixtures)
+def of_size(model: ManyModels, size: int) -> Any:
+    """Return a local model or an ensemble with so many models; mixtures are no more than that."""
+    if isinstance(model, Loca):
+        return clone(model, communities=model.communities.with_n(size))
+    assert isinstance(model, Ensemble)
+    return clone(model, models=size)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The results of a benchmark: the finished runs, and by name the records of measurements and their seconds."""
+    """The results of a benchmark.
+
+    These are the finished runs, and by name the records of measurements and their seconds.
+    """
 
     benchmark: Benchmark
     runs: Mapping[RunKey, ComparedModel]
@@ -412,9 +484,8 @@ class Results:
     @property
     def seconds(self) -> float:
         """How long all of it took, wherever it was computed."""
-        return sum(run.seconds for run in self.runs.values()) + sum(
-            seconds for _, seconds in self.measured.values()
-        )
+        of_runs = sum(run.seconds for run in self.runs.values())
+        return of_runs + sum(seconds for _, seconds in self.measured.values())
 
     @property
     def names(self) -> set[str]:
@@ -422,32 +493,44 @@ class Results:
         return {*map(str, self.runs), *self.measured}
 
     def of(self, model: str, variant: str = "") -> list[ComparedModel]:
-        """The finished runs of a model, seed after seed; nothing where it was not computed."""
+        """Return the finished runs of a model, seed after seed; none where it was not computed."""
         keys = (RunKey(model, variant, seed) for seed in range(self.benchmark.sizes.seeds))
         return [self.runs[key] for key in keys if key in self.runs]
 
+    def counted(self, model: str, variant: str = "") -> list[CountedModel]:
+        """Return the finished runs of a model that were also measured with its first models."""
+        return [run for run in self.of(model, variant) if isinstance(run, CountedModel)]
+
     def means(self, model: str, variant: str = "", count: int | None = None) -> SeedMeans | None:
-        """The means over seeds of a model, or of its first `count` models; None where it was not computed."""
-        runs = self.of(model, variant)
-        found = tuple(one.evaluation if count is None else one.by_count[count] for one in runs)
-        return SeedMeans(found) if found else None
+        """Return the means over seeds of a model, or of its first `count` models.
+
+        None where it was not computed.
+        """
+        if count is None:
+            evaluations = [run.evaluation for run in self.of(model, variant)]
+        else:
+            evaluations = [run.by_count[count] for run in self.counted(model, variant)]
+        return SeedMeans(tuple(evaluations)) if evaluations else None
 
     def text(self, model: str, variant: str = "", count: int | None = None) -> str:
-        """The NDCG@100 of a model with its spread over seeds; nothing where it was not computed."""
+        """Return the NDCG@100 of a model with its spread over seeds; nothing without runs."""
         means = self.means(model, variant, count)
         return "" if means is None else means.text()
 
     def lacks_seeds(self, model: str, variant: str = "") -> bool:
-        """Whether runs were computed, but not with all the seeds of their model."""
+        """Return whether runs were computed, but not with all the seeds of their model."""
         return 0 < len(self.of(model, variant)) < len(self.benchmark.seeds_of(model))
 
     def label(self, model: str, variant: str = "") -> str:
-        """The model, or what is varied about it, and how many of its seeds there are where some are missing."""
-        few = f" ({len(self.of(model, variant))} of {len(self.benchmark.seeds_of(model))} seeds)"
-        return (variant or labelled(model)) + (few if self.lacks_seeds(model, variant) else "")
+        """Return the model, or what is varied about it, and how many seeds there are if few."""
+        label = variant or labelled(model)
+        if not self.lacks_seeds(model, variant):
+            return label
+        n_seeds = len(self.benchmark.seeds_of(model))
+        return f"{label} ({len(self.of(model, variant))} of {n_seeds} seeds)"
 
     def lines(self, measured: str) -> list[dict[str, Any]]:
-        """The records of all measurements whose names begin with the words."""
+        """Return the records of all measurements whose names begin with the words."""
         return [
             line
             for name, (records, _) in self.measured.items()
@@ -458,24 +541,34 @@ class Results:
     def record_runs(
         self, model: str, variant: str, facts: dict[str, Value], counts: Sequence[int] = ()
     ) -> Records:
-        """The lines of CSV of the runs of a model: one for each seed and number of local models."""
+        """Return the lines of CSV of a model: one for each seed and number of local models."""
+        if not counts:
+            return [_line(run, run.evaluation, facts, run.found) for run in self.of(model, variant)]
         lines: Records = []
-        for run in self.of(model, variant):
-            covered = run.found.get("coverage_by_count", {})
-            for count in counts or (None,):
-                evaluation = run.evaluation if count is None else run.by_count[count]
-                line = {
-                    **facts,
-                    "seed": run.evaluation.seed,
-                    **({} if count is None else {"local models": count}),
-                }
-                line |= {metric: float(evaluation.values[metric].mean()) for metric in METRICS}
-                found = {
-                    key: value for key, value in run.found.items() if key != "coverage_by_count"
-                }
-                found |= {"coverage": covered[str(count)]} if str(count) in covered else {}
-                lines.append(line | as_values("found", found) | {"seconds": run.seconds})
+        for run in self.counted(model, variant):
+            for count in counts:
+                found = dict(run.found)
+                if count in run.coverage_by_count:
+                    found["coverage"] = run.coverage_by_count[count]
+                of_count = {**facts, "seed": run.evaluation.seed, "local models": count}
+                lines.append(_line(run, run.by_count[count], of_count, found))
         return lines
+
+
+def _line(
+    run: ComparedModel,
+    evaluation: Evaluation,
+    facts: Mapping[str, Value],
+    found: Mapping[str, Any],
+) -> dict[str, Value]:
+    """Return a line of CSV."""
+    return {
+        **facts,
+        "seed": run.evaluation.seed,
+        **{metric: float(evaluation.values[metric].mean()) for metric in METRICS},
+        **as_values("found", found),
+        "seconds": run.seconds,
+    }
 
 
 # What a table or figure of the paper shows; a record is a line of its CSV file.
@@ -483,10 +576,10 @@ Part = ReportTable | Chart | Finding | dict[str, Value]
 
 
 class PaperItem:
-    """A table or figure of the paper: the runs and measurements that it needs, and how it is made of their results.
+    """A table or figure of the paper: the runs and measurements that it needs, and what it shows.
 
-    The docstring of each is its caption. What it shows of one benchmark comes without the benchmark's name, which
-    `make` puts before it.
+    The docstring of each is its caption. What it shows of one benchmark comes without the
+    benchmark's name, which `make` puts before it.
     """
 
     key: str
@@ -499,111 +592,134 @@ class PaperItem:
         return " ".join((self.__doc__ or "").split())
 
     def runs(self, benchmark: Benchmark) -> Runs:
-        """The runs that it needs of a benchmark, which are not all its own: Figures 4 to 6 show rows of Table 2."""
+        """Return the runs that it needs of a benchmark.
+
+        They are not all its own: Figures 4 to 6 show rows of Table 2.
+        """
         return benchmark.rows(benchmark.names if self.names is None else self.names)
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
+        """Return the measurements that it needs of a benchmark."""
         return []
 
     def show(self, results: Results) -> Iterable[Part]:
-        """Its tables, charts, records and findings of one benchmark; those of one kind in their order."""
+        """Return its tables, charts, records and findings of one benchmark.
+
+        Those of one kind stand in their order.
+        """
         return ()
 
     def overview(self, results: Results, studied: Sequence[Results]) -> Iterable[ReportTable]:
-        """Tables over several benchmarks that stand before those of one of them."""
+        """Return tables over several benchmarks that stand before those of one of them."""
         return ()
 
     def make(self, studied: Sequence[Results]) -> ReportItem:
-        """The report item of the results on all benchmarks."""
-        tables, charts, records, findings = (
-            list[ReportTable](),
-            list[Chart](),
-            Records(),
-            list[Finding](),
-        )
+        """Return the report item of the results on all benchmarks."""
+        tables: list[ReportTable] = []
+        charts: list[Chart] = []
+        records: Records = []
+        findings: list[Finding] = []
         for results in studied:
-            one, title = results.benchmark, results.benchmark.title
+            benchmark = results.benchmark
+            title = benchmark.title
+            origin: dict[str, Value] = {"data": benchmark.data.name, "protocol": benchmark.protocol}
             tables += self.overview(results, studied)
             for part in self.show(results):
                 if isinstance(part, ReportTable):
-                    tables.append(
-                        replace(part, heading=": ".join(filter(None, (title, part.heading))))
-                    )
+                    heading = f"{title}: {part.heading}" if part.heading else title
+                    tables.append(replace(part, heading=heading))
                 elif isinstance(part, Chart):
                     charts.append(replace(part, title=title))
                 elif isinstance(part, Finding):
                     findings.append(replace(part, text=f"{title}: {part.text}"))
                 else:
-                    records.append({"data": one.data.name, "protocol": one.protocol, **part})
-        shown = (tuple(tables), tuple(charts), tuple(records), tuple(findings))
-        return ReportItem(self.key, self.title, self.caption, *shown)
+                    records.append({**origin, **part})
+        return ReportItem(
+            key=self.key,
+            title=self.title,
+            caption=self.caption,
+            tables=tuple(tables),
+            charts=tuple(charts),
+            records=tuple(records),
+            findings=tuple(findings),
+        )
 
 
 Tables = dict[str, Table]
 _TUNED_WITH = 40
-_FOUND = "settings.toml"
+_SETTINGS_FILE = "settings.toml"
 _SIZES = "reproduce"
 _SECTIONS = (_SIZES, "compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
 
 
 def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
-    """The settings of all models on one benchmark: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
+    """Return the settings of all models on one benchmark.
 
-    Where both have a model, NAME-PROTOCOL.toml holds. Without any the built-in data has small networks,
-    everything else the defaults.
+    They are those of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder; where both have
+    a model, the latter holds. Without any the built-in data has small networks, everything else the
+    defaults.
     """
-    files = _settings_files(name, protocol, settings)
-    return {model: table for file in files for model, table in _read_tables(file, protocol).items()}
+    tables: Tables = {}
+    for file in _settings_files(name, protocol, settings):
+        tables |= _read_tables(file, protocol)
+    return tables
 
 
-def sizes_for(name: str, protocol: str, settings: Path | None, given: Mapping[str, int]) -> Sizes:
-    """The sizes of one benchmark: as given, else as the table `reproduce` of its settings files, else as usual."""
-    sizes, known = SMALL if name == PLANTED else Sizes(), [one.name for one in fields(Sizes)]
+def sizes_for(name: str, protocol: str, settings: Path | None, chosen: Mapping[str, int]) -> Sizes:
+    """Return the sizes of one benchmark.
+
+    They are those chosen, else of the table `reproduce` of its settings files, else the usual ones.
+    """
+    sizes = SMALL if name == PLANTED else Sizes()
+    known = [size.name for size in fields(Sizes)]
     for file in _settings_files(name, protocol, settings):
         table = read_toml(file).get(_SIZES, {})
         if not isinstance(table, dict):
             example = f"[{_SIZES}] with seeds = 3 below it"
             raise ConfigError(f"{file}: {_SIZES}: expected a table of sizes, such as {example}")
-        for key in (one for one in table if one not in known):
-            near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
-            raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
+        for key in table:
+            if key not in known:
+                advice = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+                raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{advice}")
         try:
             sizes = replace(sizes, **table)
         except ConfigError as error:
             raise ConfigError(f"{file}: {_SIZES}.{error}") from None
-    return replace(sizes, **given)
+    return replace(sizes, **chosen)
 
 
 def _settings_files(name: str, protocol: str, settings: Path | None) -> list[Path]:
-    """The files that hold settings of a benchmark; the later one wins."""
+    """Return the files that hold settings of a benchmark; the later one wins."""
     if settings is None:
         return [Path(__file__).with_name("planted.toml")] if name == PLANTED else []
     if not settings.is_dir():
         return [settings]
     files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
-    if not any(one.exists() for one in files):
-        raise ConfigError(
-            f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models"
-        )
-    return [one for one in files if one.exists()]
+    there = [file for file in files if file.exists()]
+    if not there:
+        names = " or ".join(file.name for file in files)
+        raise ConfigError(f"{settings}: expected {names} in it, the settings of the models")
+    return there
 
 
 def _read_tables(path: Path, protocol: str) -> Tables:
-    """The tables of the models in a file; refuses what would make a result that is none."""
+    """Return the tables of the models in a file; refuse what would make a result that is none."""
     compared = read_toml(path).get("compare", {})
     if protocol == "clean" and isinstance(compared, dict) and compared.get("protocol") == "paper":
         raise ConfigError(
-            f"{path}: its settings were chosen on the test items (compare.protocol is paper), which a clean result "
-            "must not know; give settings that were found under clean, or ask for --protocol paper"
+            f"{path}: its settings were chosen on the test items (compare.protocol is paper), which "
+            "a clean result must not know; give settings that were found under clean, or ask for "
+            "--protocol paper"
         )
-    elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
-    found = Given(path).tables((), ALL_NAMES, elsewhere)
-    tables = {name: found[name] for name in ALL_NAMES if found[name]}
+    elsewhere = tuple(name for name in (*MODELS, *_SECTIONS) if name not in ALL_NAMES)
+    all_tables = Given(path).tables((), ALL_NAMES, elsewhere)
+    tables = {name: all_tables[name] for name in ALL_NAMES if all_tables[name]}
     for name, value in flat_settings(tables).items():
         if isinstance(value, Choice):
             listed = ", ".join(map(str, value.values))
             raise ConfigError(
-                f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one"
+                f"{path}: {name}: expected one value, found a list to choose from ({listed}); "
+                "keep one"
             )
         if name.split(".")[-1] == "seed":
             raise ConfigError(
@@ -622,21 +738,25 @@ def tune_models(
     resume: bool,
     start_worker: Callable[..., Any] | None = None,
 ) -> Tables:
-    """The settings of the benchmark, with those that tuning finds for the named models, each under the same budget.
+    """Return the settings of the benchmark, with those that tuning finds for the named models.
 
-    Trials, results and the file of settings are stored in the folder. Local models are tuned with few of them, because
-    the choice of bandwidths carries over to many and the seconds do not. Dealt memberships have the settings of the
-    mixtures that they are the control of.
+    Each has the same budget. Trials, results and the file of settings are stored in the folder.
+    Local models are tuned with few of them, because the choice of bandwidths carries over to many
+    and the seconds do not. Permuted communities have the settings of those that they are the control
+    of.
     """
-    names = [
-        one for one in names if benchmark.model(one).get_params().get("communities") != "dealt"
-    ]
-    own, tables = folder / benchmark.name, {name: benchmark.tables.get(name, {}) for name in names}
-    for name in (one for one in names if benchmark.model(one).role == "local"):
-        tables[name] = {**tables[name], "anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}
+    names = [name for name in names if not is_control(benchmark.model(name))]
+    results = folder / benchmark.name
+    n_communities = min(_TUNED_WITH, benchmark.sizes.local_models)
+    tables: Tables = {}
+    for name in names:
+        tables[name] = dict(benchmark.tables.get(name, {}))
+        if benchmark.model(name).role == "local":
+            communities = dict(tables[name].get("communities", {}))
+            tables[name]["communities"] = {**communities, "n": n_communities}
     built = build_models(names, {**benchmark.tables, **tables}, 0)
-    kernels = {name: [with_kernels(one) for one in some] for name, some in built.items()}
-    plan = plan_from_settings(kernels, "wide", tables)
+    candidates = {name: [with_kernels(model) for model in models] for name, models in built.items()}
+    plan = plan_from_settings(candidates, "wide", tables)
     comparison = compare(
         plan.templates,
         benchmark.split,
@@ -647,23 +767,24 @@ def tune_models(
         narrowed=plan.constraints,
         processes=processes,
         start_worker=start_worker,
-        keep_in=own,
+        keep_in=results,
         resume=resume,
     )
-    write_whole(own / _FOUND, settings_file(comparison))
+    write_whole(results / _SETTINGS_FILE, settings_file(comparison))
     if comparison.failed:
         # Left out, it would be measured with its defaults beside others that were tuned.
-        reasons = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in comparison.failed.items())
         raise LocaError(
-            f"{benchmark.name}: tuning failed: {reasons}; {own} keeps the others, --resume tries again"
+            f"{benchmark.name}: tuning failed: {reasons}; {results} keeps the others, "
+            "--resume tries again"
         )
     return tuned_before(benchmark, folder)
 
 
 def tuned_before(benchmark: Benchmark, folder: Path) -> Tables:
-    """The settings of the benchmark, with those that an earlier tuning found, where the folder has any."""
-    found = folder / benchmark.name / _FOUND
-    return {
-        **benchmark.tables,
-        **(_read_tables(found, benchmark.protocol) if found.exists() else {}),
-    }
+    """Return the settings of the benchmark, with those that an earlier tuning found, if any."""
+    tables = dict(benchmark.tables)
+    path = folder / benchmark.name / _SETTINGS_FILE
+    if path.exists():
+        tables |= _read_tables(path, benchmark.protocol)
+    return tables

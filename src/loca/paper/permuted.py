@@ -14,7 +14,7 @@ from loca.communities.finder import Communities, CommunityFinder
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import param
-from loca.models.recommender import Recommender, TrainingData, check_histories
+from loca.models.recommender import Recommender, TrainingData, check_histories, clone
 from loca.persistence.learned import learned, learned_part
 from loca.random_streams import stream
 from loca.typing import FloatArray, IntArray
@@ -93,7 +93,7 @@ class Permuted(CommunityFinder):
 class PermutedCommunities(Communities):
     """Communities in which every training user has the position of another one."""
 
-    communities: Communities = learned_part(Communities)
+    communities: Communities = learned_part(Communities, "items")
     positions: FloatArray = learned("users", "dimensions")
     anchors: IntArray | None = learned("communities", dtype=np.int64, optional=True)
     known_items: npt.NDArray[np.int32] = learned("entries", dtype=np.int32)
@@ -182,3 +182,10 @@ class PermutedCommunities(Communities):
     def facts(self) -> dict[str, Any]:
         """Return those of the communities."""
         return self.communities.facts()
+
+
+def with_parameters(finder: CommunityFinder, **changes: Any) -> CommunityFinder:
+    """Return a finder with other parameters; of a permuted one they are those of its finder."""
+    if isinstance(finder, Permuted):
+        return Permuted(finder=clone(finder.finder, **changes))
+    return clone(finder, **changes)
