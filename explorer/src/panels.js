@@ -23,9 +23,8 @@ export function Heading({ children, onClose }) {
 }
 
 const KINDS = {
-  mixture: "found by likelihood",
-  kernel: "around anchors",
-  random: "drawn at random, as a control",
+  mixtures: "by membership",
+  anchors: "around anchors",
 };
 
 export function Overview({ about, notes, colours, onCommunity }) {

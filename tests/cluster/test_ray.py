@@ -42,7 +42,7 @@ def begin() -> None:
 
 
 def make() -> loca.Loca:
-    return loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=6)
+    return loca.Loca(base=loca.MultVAE(**VAE), communities=loca.Mixtures(n=6))
 
 
 def kill(name: str) -> int:
@@ -89,7 +89,8 @@ def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_p
     )
     assert all(killed)
     assert len(killed) == 2
-    assert (model.local_epochs_, model.alpha_) == (alone.local_epochs_, alone.alpha_)
+    assert model.local_.models.epochs_ == alone.local_.models.epochs_
+    assert model.local_.combiner == alone.local_.combiner
     rows = planted_split.test.history_matrix
     np.testing.assert_allclose(model.score(rows), alone.score(rows), atol=1e-5)
 

@@ -15,7 +15,9 @@ def model_folder(planted: PlantedData, tmp_path_factory: pytest.TempPathFactory)
     """A local EASE with communities of a mixture."""
     folder = tmp_path_factory.mktemp("served") / "films.loca"
     local = loca.Loca(
-        base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.3
+        base=loca.EASE(l2=20.0),
+        communities=loca.Mixtures(n=4, mixtures=1),
+        combiner=loca.FixedShare(0.3),
     )
     local.fit(planted.interactions).save(folder)
     return folder

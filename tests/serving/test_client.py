@@ -28,16 +28,24 @@ from loca.serving.server import CalmServer, bind
 MODELS: dict[str, Callable[[], Any]] = {
     "ease": lambda: loca.EASE(l2=10),
     "mixture": lambda: loca.Loca(
-        base=loca.EASE(l2=10), communities="mixture", anchors=6, mixtures=2, alpha=0.3
+        base=loca.EASE(l2=10),
+        communities=loca.Mixtures(n=6, mixtures=2),
+        combiner=loca.FixedShare(0.3),
     ),
     "kernel": lambda: loca.Loca(
-        base=loca.EASE(l2=10), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3
+        base=loca.EASE(l2=10),
+        communities=loca.Kernels(n=4, answer_bandwidth=loca.Quantile(0.6)),
+        combiner=loca.FixedShare(0.3),
     ),
     "blend": lambda: loca.Blend(
         parts=[
             loca.EASE(),
             loca.Popularity(),
-            loca.Loca(base=loca.EASE(l2=10), anchors=3, alpha=0.2),
+            loca.Loca(
+                base=loca.EASE(l2=10),
+                communities=loca.Kernels(n=3),
+                combiner=loca.FixedShare(0.2),
+            ),
         ],
         columns=[(0, 1.0, 0.4), (1, 1.0, 0.2), (2, 0.0, 0.4)],
     ),
@@ -189,7 +197,7 @@ def test_an_explanation_has_everything_that_the_service_says(
 def test_communities_and_models_are_what_the_service_says(address: str) -> None:
     with loca.Client(address, model="mixture", token=TOKEN) as client:
         listed = client.communities()
-        assert (listed["kind"], len(listed["communities"])) == ("mixture", 6)
+        assert (listed["kind"], len(listed["communities"])) == ("mixtures", 6)
         assert len(client.community(2, n=3)["items"]) == 3
         assert [one["name"] for one in client.models()["models"]] == list(MODELS)
 

@@ -1,4 +1,4 @@
-"""What the explorer shows: a map by planted communities, what is said of one, search, and a page in one file."""
+"""The explorer: a map by planted communities, what is said of each, search, and a page in one file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.top_n import rank_top_n
 from loca.local.loca import Loca
 from loca.models.ease import EASE
+from loca.paper.permuted import Permuted
 from loca.serving.explorer import (
     describe_community,
     describe_user,
@@ -32,9 +34,32 @@ from loca.serving.explorer import (
     model_facts,
     search,
 )
+from own_parts import KMeansGroups
 
-SAVED_MODELS = Path(__file__).parents[1] / "golden" / "models"
-KINDS = {"loca-mixture": "mixture", "loca-dealt": "mixture", "loca-random": "random"}
+
+def local_ease(communities: loca.CommunityFinder) -> Loca:
+    return Loca(base=EASE(l2=20.0), communities=communities, combiner=loca.FixedShare(0.3))
+
+
+# A model, the kind of its communities, and how many of them are shown.
+MODELS: dict[str, tuple[Callable[[], loca.Recommender], str, int]] = {
+    "ease": (lambda: EASE(l2=20.0), "none", 0),
+    "popularity": (loca.Popularity, "none", 0),
+    "network": (lambda: loca.MultVAE(latent=4, epochs=2), "none", 0),
+    "ensemble": (lambda: loca.Ensemble(base=EASE(l2=20.0), models=3), "none", 0),
+    "blend": (
+        lambda: loca.Blend(
+            parts=[EASE(l2=20.0), loca.Popularity()], columns=[(0, 1.0, 0.6), (1, 1.0, 0.4)]
+        ),
+        "none",
+        0,
+    ),
+    "kernels": (lambda: local_ease(loca.Kernels(n=5)), "anchors", 5),
+    "mixtures": (lambda: local_ease(loca.Mixtures(n=6)), "mixtures", 6),
+    "permuted": (lambda: local_ease(Permuted(finder=loca.Mixtures(n=6))), "mixtures", 6),
+    "random groups": (lambda: local_ease(loca.RandomGroups(n=6)), "none", 0),
+    "own": (lambda: local_ease(KMeansGroups(n=4)), "members", 4),
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +80,17 @@ def data() -> PlantedData:
 
 @pytest.fixture(scope="module")
 def mixture(data: PlantedData) -> Loca:
-    return Loca(base=EASE(l2=20.0), anchors=3, communities="mixture", mixtures=1, alpha=0.5).fit(
-        data.interactions
+    model = Loca(
+        base=EASE(l2=20.0),
+        communities=loca.Mixtures(n=3, mixtures=1),
+        combiner=loca.FixedShare(0.5),
     )
+    return model.fit(data.interactions)
 
 
 @pytest.fixture(scope="module")
 def kernels(data: PlantedData) -> Loca:
-    return Loca(base=EASE(l2=20.0), anchors=4).fit(data.interactions)
+    return Loca(base=EASE(l2=20.0), communities=loca.Kernels(n=4)).fit(data.interactions)
 
 
 def named(titles: list[str], users: list[str]) -> Interactions:
@@ -130,9 +158,9 @@ def test_of_many_users_some_are_shown_and_those_without_a_history_never() -> Non
     assert len(users.rows) == 10
     assert (np.diff(users.rows) > 0).all()
     assert users.rows[-1] == 39
-    assert users.place(39) == 9
-    assert users.place(0) is None
-    assert users.place(1000) is None
+    assert users.point_of(39) == 9
+    assert users.point_of(0) is None
+    assert users.point_of(1000) is None
 
 
 def test_a_stranger_does_not_squeeze_the_others_into_a_dot(data: PlantedData) -> None:
@@ -151,23 +179,23 @@ def test_a_stranger_does_not_squeeze_the_others_into_a_dot(data: PlantedData) ->
 # -- Every kind of model -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(one.name for one in SAVED_MODELS.iterdir()))
-def test_every_kind_of_model_can_be_explored(name: str) -> None:
-    model = loca.load(SAVED_MODELS / name)
-    known, users = model.train_data_, map_users(model)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_can_be_explored(name: str, data: PlantedData) -> None:
+    make, kind, count = MODELS[name]
+    model = make().fit(data.interactions)
+    known, users = data.interactions, map_users(model)
     assert np.isfinite(users.points).all()
     assert np.abs(users.points).max() <= 1
     assert len(np.unique(users.points, axis=0)) > len(users.rows) / 2
-    facts, found = model_facts(model), list_communities(model, users)
-    kind = KINDS.get(name, "kernel" if name.startswith("loca") else "none")
-    count = model.anchors if kind in ("kernel", "mixture") else 0
-    assert found["kind"] == kind
-    assert len(found["communities"]) == facts["communities"] == len(users.centres) == count
-    assert (found["alpha"] is None) == (facts["alpha"] is None) == (kind == "none")
+    facts, listed = model_facts(model), list_communities(model, users)
+    assert listed["kind"] == kind
+    assert len(listed["communities"]) == facts["communities"] == len(users.centres) == count
+    share = 0.3 if isinstance(model, Loca) else None
+    assert listed["alpha"] == facts["alpha"] == share
     assert facts["kind"] == type(model).__name__
     assert (facts["users"], facts["items"]) == (known.n_users, known.n_items)
-    json.dumps([facts, found], allow_nan=False)
-    assert users.community.min() >= (0 if kind == "mixture" else -1)
+    json.dumps([facts, listed], allow_nan=False)
+    assert users.community.min() >= (0 if kind == "mixtures" else -1)
     assert users.community.max() < max(count, 1) if count else (users.community == -1).all()
     user = known.users.ids([3])[0]
     assert len(history_counts(model, user)) == len(model.explain(user).history)
@@ -175,10 +203,26 @@ def test_every_kind_of_model_can_be_explored(name: str) -> None:
     for number in range(count):
         about = describe_community(model, number, 4, users)
         json.dumps(about, allow_nan=False)
-        assert about["name"] == found["communities"][number]["name"]
-        assert [one["rank"] for one in about["items"]] == [1, 2, 3, 4]
+        assert about["name"] == listed["communities"][number]["name"]
+        assert (about["anchor"] is None) == (kind == "members")
+        assert (about["mixture"] is None) == (kind != "mixtures")
+        assert [item["rank"] for item in about["items"]] == [1, 2, 3, 4]
     with pytest.raises(DataError, match="unknown community 99; this model has"):
         describe_community(model, 99, 4, users)
+
+
+def test_communities_without_anchors_lie_where_their_members_are(data: PlantedData) -> None:
+    """A finder of a user's own, whose communities are named by what their members have."""
+    model = local_ease(KMeansGroups(n=4)).fit(data.interactions)
+    users = map_users(model)
+    memberships = model.answer_weights(data.interactions.histories()).toarray()
+    means = memberships.T @ users.points / memberships.sum(axis=0)[:, None]
+    # What is far outside comes nearer, and the mean is taken before that.
+    assert np.abs(users.centres - means).max() < 0.02
+    assert np.array_equal(users.community, memberships.argmax(axis=1))
+    for number, about in enumerate(list_communities(model, users)["communities"]):
+        known_for = describe_community(model, number, users=users)["known_for"]
+        assert about["name"].split(", ")[0] in [item["title"] for item in known_for]
 
 
 def test_a_model_that_gives_all_to_the_global_one_still_shows_its_communities(
@@ -203,7 +247,8 @@ def test_the_lists_of_a_community_are_those_of_its_model_and_of_the_global_one(
     known, users = data.interactions, map_users(mixture)
     for number in range(3):
         about = describe_community(mixture, number, 5)
-        memberships = np.exp(mixture.embed(known.histories())[:, number])
+        positions = mixture.local_.communities.locate(known.histories())
+        memberships = np.exp(positions[:, number])
         order = np.argsort(-memberships, kind="stable")
         strongest = users.typical[number]
         assert np.allclose(memberships[strongest], memberships[order[:50]])
@@ -214,7 +259,7 @@ def test_the_lists_of_a_community_are_those_of_its_model_and_of_the_global_one(
         )
         history = csr_array(mean[None].astype(np.float32))
         for key, scores in (
-            ("items", mixture.locals_.score_with(number, history)),
+            ("items", mixture.local_.models.score_with(number, history)),
             ("global", mixture.global_.score(history)),
         ):
             rows, best = rank_top_n(scores, None, 5)
@@ -232,7 +277,7 @@ def test_communities_are_called_as_an_explanation_calls_them(
     }
     assert len(set(names)) == 3
     around = list_communities(kernels, map_users(kernels))["communities"]
-    anchors = data.interactions.users.ids(kernels.communities_.anchors)
+    anchors = data.interactions.users.ids(kernels.local_.communities.anchors)
     assert [one["name"] for one in around] == [f"around {one}" for one in anchors]
     assert [one["anchor"] for one in around] == anchors
     assert describe_community(mixture, 0)["known_for"][0]["lift"] > 1

@@ -64,7 +64,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     base = loca.EASE(l2=20)
     fitted = {
-        "films": loca.Loca(base=base, communities="mixture", anchors=6, seed=0),
+        "films": loca.Loca(base=base, communities=loca.Mixtures(n=6)),
         "plain": base,
     }
     for name, model in fitted.items():

@@ -30,7 +30,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "ease": lambda: loca.EASE(l2=10),
     "popular": loca.Popularity,
     "mixture": lambda: loca.Loca(
-        base=loca.EASE(l2=10), communities="mixture", anchors=3, mixtures=1, alpha=0.3
+        base=loca.EASE(l2=10),
+        communities=loca.Mixtures(n=3, mixtures=1),
+        combiner=loca.FixedShare(0.3),
     ),
     "blend": lambda: loca.Blend(
         parts=[loca.EASE(), loca.Popularity()], columns=[(0, 1.0, 0.6), (1, 1.0, 0.4)]

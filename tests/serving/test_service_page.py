@@ -20,7 +20,10 @@ REQUESTS = re.findall(r"^curl .*$", PAGE, re.M)
 def service(tmp_path_factory: pytest.TempPathFactory) -> Talk:
     folder = tmp_path_factory.mktemp("page") / "films.loca"
     data = loca.planted_communities().interactions
-    loca.Loca(base=loca.EASE(), anchors=4, alpha=0.2).fit(data).save(folder)
+    model = loca.Loca(
+        base=loca.EASE(), communities=loca.Kernels(n=4), combiner=loca.FixedShare(0.2)
+    )
+    model.fit(data).save(folder)
     return Talk(folder)
 
 
