@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
 from loca.errors import ConfigError
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.models.recommender import get_params
-from loca.registry import MODELS, RECORDS, space_of
+from loca.models.recommender import clone, get_params
+from loca.registry import COMPONENTS, MODELS, RECORDS, space_of
 from loca.search_space import Among, Budget, Quantiles, Range, Space, SpaceConstraints
 
 WIDE = {name: one.wide for name, one in RECORDS.items() if one.wide is not None}
@@ -46,21 +48,63 @@ class Drawn:
 def test_every_point_of_a_space_makes_a_model_that_lies_in_it(name: str, at: float) -> None:
     for kind in ("wide", "paper"):
         if kind == "wide" or name in PAPER:
-            space = space_of(name, kind)
+            template = MODELS[name]()
+            space = space_of(name, kind).of_parameters(template)
             draws: Any = Drawn(at)
             space.draw(draws)
-            model = space.apply(MODELS[name](), draws.params)
+            model = space.apply(template, draws.params)
             assert space.coordinates(model) is not None
+
+
+FINDERS = COMPONENTS["CommunityFinder"]
+
+
+@pytest.mark.parametrize("kind", FINDERS)
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.7, 1.0])
+def test_every_point_makes_communities_of_each_kind(kind: str, at: float) -> None:
+    template = Loca(base=EASE(), communities=FINDERS[kind]())
+    space = WIDE["loca-ease"].of_parameters(template)
+    draws: Any = Drawn(at)
+    space.draw(draws)
+    model = space.apply(template, draws.params)
+    assert type(model.communities) is type(template.communities)
+    assert space.coordinates(model) is not None
+
+
+def test_every_parameter_of_a_space_is_one_of_some_kind() -> None:
+    known = {
+        f"communities.{parameter}" for make in FINDERS.values() for parameter in get_params(make())
+    }
+    for space in (*WIDE.values(), *PAPER.values()):
+        of_communities = {name for name in space.names if name.startswith("communities.")}
+        assert of_communities <= known
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("kernels", {"n", "anchors", "train_bandwidth", "answer_bandwidth", "kernel"}),
+        ("mixtures", {"n", "mixtures", "membership_weight"}),
+        ("random-groups", {"n", "divisions", "membership_weight"}),
+        ("best-of", {"n"}),
+        ("permuted", set()),
+    ],
+)
+def test_a_space_is_narrowed_to_what_the_communities_have(kind: str, parameters: set[str]) -> None:
+    model = Loca(base=EASE(), communities=FINDERS[kind]())
+    names = WIDE["loca-ease"].of_parameters(model).names
+    assert set(names) == {f"communities.{parameter}" for parameter in parameters}
+    with pytest.raises(ConfigError, match="unknown parameter 'comunities' for Loca; did you mean"):
+        Space({"comunities.n": Range(1, 2)}).of_parameters(model)
 
 
 @pytest.mark.parametrize("name", WIDE)
 def test_the_wide_space_holds_the_default(name: str) -> None:
-    point = WIDE[name].coordinates(MODELS[name]())
+    model = MODELS[name]()
+    space = WIDE[name].of_parameters(model)
+    point = space.coordinates(model)
     assert point is not None
-    assert (
-        get_params(WIDE[name].apply(MODELS[name](), point)).keys()
-        == get_params(MODELS[name]()).keys()
-    )
+    assert get_params(space.apply(model, point)).keys() == get_params(model).keys()
 
 
 def test_the_papers_grids_are_those_it_prints() -> None:
@@ -76,9 +120,10 @@ def test_the_papers_grids_are_those_it_prints() -> None:
     }
     assert {name: len(PAPER[name].grid() or ()) for name in sizes} == sizes
     assert PAPER["loca-vae"].domains == {
-        "train_bandwidth": Range(0.8, 2.0),
-        "answer_bandwidth": Range(0.2, 0.8),
+        "communities.train_bandwidth": Range(0.8, 2.0),
+        "communities.answer_bandwidth": Range(0.2, 0.8),
     }
+    assert PAPER["loca-vae"].kinds == {"communities": "kernels"}
     model = PAPER["mult-vae"].apply(
         MultVAE(), {"learning_rate": 0.1, "dropout": 0.2, "hidden": None}
     )
@@ -102,33 +147,54 @@ def test_a_grid_lists_each_point_once_and_a_range_has_none() -> None:
 
 def test_one_drawn_value_sets_both_bandwidths() -> None:
     space = WIDE["llorma-vae"]
-    point = {"anchors": 12, "train_bandwidth.level": 0.51239, "train_bandwidth.times": 1.2}
-    model = space.apply(Loca(base=EASE()), point)
-    assert model.train_bandwidth == model.answer_bandwidth == Quantile(0.5124, 1.2)
-    assert space.coordinates(model) is not None
-    assert space.coordinates(Loca(base=EASE())) is None
+    local = Loca(base=EASE(), communities=Kernels())
+    point = {
+        "communities.n": 12,
+        "communities.train_bandwidth.level": 0.51239,
+        "communities.train_bandwidth.times": 1.2,
+    }
+    finder = space.apply(local, point).communities
+    assert finder == Kernels(
+        n=12,
+        train_bandwidth=Quantile(0.5124, 1.2),
+        answer_bandwidth=Quantile(0.5124, 1.2),
+    )
+    assert space.coordinates(clone(local, communities=finder)) is not None
+    assert space.coordinates(local) is None
 
 
 def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() -> None:
-    space = SpaceConstraints(("train_bandwidth", "kernel"), {"base.l2": (3.0, 5.0)}).narrow(
-        WIDE["loca-ease"]
-    )
+    fixed = ("communities.train_bandwidth", "communities.kernel")
+    space = SpaceConstraints(fixed, {"base.l2": (3.0, 5.0)}).narrow(WIDE["loca-ease"])
+    local = Loca(base=EASE(), communities=Kernels(kernel="uniform"))
+    space = space.of_parameters(local)
     draws: Any = Drawn(1.0)
     space.draw(draws)
     assert "base.l2" in draws.params
-    assert not any(name.startswith(("train_bandwidth", "kernel")) for name in draws.params)
-    model = space.apply(Loca(base=EASE(), kernel="uniform"), draws.params)
+    assert "communities.answer_bandwidth.level" in draws.params
+    assert not any(name.startswith(fixed) for name in draws.params)
+    model = space.apply(local, draws.params)
     assert isinstance(model.base, EASE)
-    assert (model.base.l2, model.kernel) == (5.0, "uniform")
+    assert isinstance(model.communities, Kernels)
+    assert (model.base.l2, model.communities.kernel) == (5.0, "uniform")
 
 
 def test_what_has_the_value_of_another_follows_its_list() -> None:
     space = Space(
-        {"train_bandwidth": Range(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"}
+        {"communities.train_bandwidth": Range(0.1, 1.0)},
+        same={"communities.answer_bandwidth": "communities.train_bandwidth"},
     )
-    listed = SpaceConstraints(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
-    model = listed.apply(Loca(base=EASE()), {"train_bandwidth": 0.6})
-    assert (model.train_bandwidth, model.answer_bandwidth) == (0.6, 0.6)
+    constraints = SpaceConstraints(listed={"communities.train_bandwidth": (0.3, 0.6)})
+    local = Loca(base=EASE(), communities=Kernels())
+    model = constraints.narrow(space).apply(local, {"communities.train_bandwidth": 0.6})
+    assert model.communities == Kernels(train_bandwidth=0.6, answer_bandwidth=0.6)
+
+
+def test_parameters_that_depend_on_each_other_change_together() -> None:
+    space = Space({"communities.n": Among((1,)), "communities.mixtures": Among((1,))})
+    local = Loca(base=EASE(), communities=Mixtures(n=4, mixtures=4))
+    model = space.apply(local, {"communities.n": 1, "communities.mixtures": 1})
+    assert model.communities == Mixtures(n=1, mixtures=1)
 
 
 def test_a_value_outside_has_no_coordinates() -> None:

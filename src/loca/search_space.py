@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loca.communities.geometry import Quantile
 from loca.data.recency import parse_age
 from loca.errors import ConfigError, check_counts, did_you_mean
-from loca.models.params import Strategy
+from loca.models.params import Strategy, allows_value
 from loca.models.recommender import Recommender, clone, has_params
 from loca.persistence.manifest import get_params
 
@@ -198,9 +198,12 @@ class Space:
     def of_parameters(self, model: Recommender) -> Space:
         """Return the space of those parameters that the model's strategies have.
 
-        The space of a local model speaks of the parameters of every kind of communities.
+        The space of a local model speaks of the parameters of every kind of communities; of the
+        values of one those are left that it may have.
         """
-        return self.without([name for name in self.names if not _has_parameter(model, name)])
+        space = self.without([name for name in self.names if not _has_parameter(model, name)])
+        domains = {name: _possible(domain, model, name) for name, domain in space.domains.items()}
+        return replace(space, domains=domains)
 
     def without(self, names: Collection[str]) -> Space:
         """The space in which some parameters, and what belongs to them, stay as the model has them."""
@@ -263,6 +266,15 @@ def _has_parameter(model: object, name: str) -> bool:
         return False
     value = value_at(model, head)
     return not rest or _has_parameter(value, rest)
+
+
+def _possible(domain: Domain, model: object, name: str) -> Domain:
+    """Return the values of a domain that a parameter may have."""
+    above, _, parameter = name.rpartition(".")
+    owner = value_at(model, above) if above else model
+    if not isinstance(domain, Among) or not isinstance(owner, Strategy):
+        return domain
+    return Among(tuple(value for value in domain.values if allows_value(owner, parameter, value)))
 
 
 def is_named(name: str, names: Collection[str]) -> bool:

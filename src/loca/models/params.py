@@ -95,6 +95,16 @@ def check_params(owner: Any) -> None:
         check_param(declared.name, value, expected, is_valid)
 
 
+def allows_value(owner: Any, parameter: str, value: Any) -> bool:
+    """Return whether a parameter of a model or a strategy may have a value, by its declaration."""
+    declarations = {declared.name: declared.metadata for declared in fields(owner)}
+    metadata = declarations.get(parameter, {})
+    if "param" not in metadata:
+        return True
+    _, is_valid = metadata["param"]
+    return bool(is_valid(value))
+
+
 def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], bool]) -> None:
     """Refuse a value that is not valid, with what was expected."""
     try:
