@@ -29,7 +29,7 @@ _PAIRS_PER_UNSURE = 256
 _DEVICE_BLOCK_BYTES = 1_000_000_000
 # 64-bit product, flag, and the flag again as a byte while eight become one.
 _DEVICE_BYTES_PER_PAIR = 11
-ADVICE = "use anchor_selection 'kmeans', 'farthest' or 'random'"
+ADVICE = "take Kernels(anchors='kmeans'), 'farthest' or 'random'"
 
 
 def cover_greedily(

@@ -89,7 +89,8 @@ class TruncatedSVD(BaseEstimator):
 
     A local model that finds its communities among these embeddings:
 
-    >>> model = loca.Loca(base=loca.EASE(), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
+    >>> kernels = loca.Kernels(n=3, embedding=loca.TruncatedSVD(dimensions=4))
+    >>> model = loca.Loca(base=loca.EASE(), communities=kernels)
     """
 
     dimensions: int = whole(32)

@@ -46,6 +46,15 @@ class Communities(Persistent, ABC):
         In so many first epochs networks learn from all users alike.
     seed_name : str
         Names the stream of the local models' seeds; those of an ensemble make them begin alike.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=4)).fit(data)
+    >>> communities = model.local_.communities
+    >>> positions = communities.locate(data.histories())
+    >>> communities.answer_weights(positions).shape
+    (60, 4)
     """
 
     anchors: IntArray | None = None
@@ -118,6 +127,14 @@ class CommunityFinder(Strategy, ABC):
     ----------
     n : int, default 40
         Number of communities; one for each user where there are fewer.
+
+    Examples
+    --------
+    >>> finders = (loca.Kernels(n=8), loca.Mixtures(n=8), loca.RandomGroups(n=8))
+    >>> all(isinstance(finder, loca.CommunityFinder) for finder in finders)
+    True
+    >>> loca.clone(finders[0], n=5).n
+    5
     """
 
     holds_forms: ClassVar[int] = 1  # so many fitted forms are in memory at once

@@ -54,6 +54,12 @@ class RandomGroups(CommunityFinder):
         How much of a user's train weight goes by membership: 0 everybody alike, 1 members alone.
     shared_epochs : int, default 0
         Epochs in which networks learn from all users alike.
+
+    Examples
+    --------
+    >>> model = loca.Loca(base=loca.MultVAE(), communities=loca.RandomGroups(n=16))
+    >>> print(model.communities)
+    2 × 8 groups drawn at random
     """
 
     divisions: int = whole(2)

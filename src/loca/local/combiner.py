@@ -25,7 +25,15 @@ _ERRORS_OF_THE_BEST_OF_MANY = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Combiner(Strategy, ABC):
-    """Says how much of each user's answer is the global model's."""
+    """Say how much of each user's answer is the global model's.
+
+    Examples
+    --------
+    >>> class LessByMany(loca.Combiner):
+    ...     def global_shares(self, answer_weights):
+    ...         return 1 / (1 + answer_weights.count_nonzero(axis=1))
+    >>> model = loca.Loca(base=loca.EASE(), combiner=LessByMany())
+    """
 
     @abstractmethod
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:
@@ -66,6 +74,13 @@ class FixedShare(Combiner):
     ----------
     share : float
         From 0, the communities alone, to 1, the global model alone.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> by_two_and_by_nobody = csr_array([[0.5, 0.5], [0.0, 0.0]])
+    >>> loca.FixedShare(0.3).global_shares(by_two_and_by_nobody).tolist()
+    [0.3, 1.0]
     """
 
     share: float = share(0.0)
@@ -77,7 +92,14 @@ class FixedShare(Combiner):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOnly(Combiner):
-    """Let the communities answer alone whom they cover: the paper's rule."""
+    """Let the communities answer alone whom they cover: the paper's rule.
+
+    Examples
+    --------
+    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Kernels(), combiner=loca.LocalOnly())
+    >>> model.combiner
+    LocalOnly()
+    """
 
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:
         """Return 0 for covered users, and 1 for all others."""
@@ -86,7 +108,17 @@ class LocalOnly(Combiner):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalShare(Combiner):
-    """Choose the global model's share on validation, of 0, 0.1, …, 1; without validation it is 0."""
+    """Choose the global model's share on validation, of 0, 0.1, …, 1; without validation it is 0.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> train, held_out, _ = loca.hold_last(data, 2)
+    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=4), combiner=loca.GlobalShare())
+    >>> chosen = model.fit(train, validation=held_out).selected().combiner
+    >>> 0 <= chosen.share <= 1
+    True
+    """
 
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:
         """Return 0 for covered users: nothing has been chosen yet."""

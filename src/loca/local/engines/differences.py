@@ -572,6 +572,11 @@ class Differences(Loop):
     ----------
     max_bytes : int, default 9000000
         What the differences of one model may take.
+
+    Examples
+    --------
+    >>> loca.Loca(base=loca.EASE(), engine=loca.Differences(max_bytes=1_000_000)).engine
+    Differences(max_bytes=1000000)
     """
 
     max_bytes: int = whole(MAX_BYTES)

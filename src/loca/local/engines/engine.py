@@ -53,6 +53,22 @@ class ManyFits:
         In an update the models as they are, which go on from there.
     epochs : int
         For how many epochs they go on.
+
+    Examples
+    --------
+    >>> class Announced(loca.Loop):
+    ...     def solve(self, fits: loca.ManyFits):
+    ...         print(len(fits), fits.name)
+    ...         return super().solve(fits)
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.Loca(
+    ...     base=loca.EASE(),
+    ...     communities=loca.Kernels(n=3),
+    ...     combiner=loca.FixedShare(0.3),
+    ...     engine=Announced(),
+    ... )
+    >>> model = model.fit(data)
+    3 local models
     """
 
     models: list[Recommender]
@@ -85,7 +101,13 @@ class ManyFits:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine(Strategy, ABC):
-    """Trains many models of one kind; a subclass says how they learn by epoch, or are solved."""
+    """Train many models of one kind; a subclass says how they learn by epoch, or are solved.
+
+    Examples
+    --------
+    >>> [engine.suits(loca.MultVAE(), n_items=1000) for engine in (loca.Stacked, loca.Differences)]
+    [True, False]
+    """
 
     is_divisible: ClassVar[bool] = True  # some of the models can be trained apart from the others
     reads_global_model: ClassVar[bool] = True  # training looks at `fits.global_model`

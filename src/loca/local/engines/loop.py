@@ -23,6 +23,11 @@ class Loop(Engine):
     """Train one model after the other, and store each as it is.
 
     Networks take an epoch each in turn, so that one number of epochs can be chosen for all.
+
+    Examples
+    --------
+    >>> loca.Ensemble(base=loca.MultVAE(), models=4, engine=loca.Loop()).engine
+    Loop()
     """
 
     reads_global_model: ClassVar[bool] = False

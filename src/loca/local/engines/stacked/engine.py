@@ -32,6 +32,12 @@ class Stacked(Loop):
         `"bfloat16"` multiplies 16-bit numbers; sums and weights have 32 bits.
     stored : {"float32", "float16"}, default "float32"
         `"float16"` stores the weights of fitted networks in half the memory.
+
+    Examples
+    --------
+    >>> model = loca.Loca(base=loca.MultVAE(), engine=loca.Stacked(precision="bfloat16"))
+    >>> model.engine
+    Stacked(precision='bfloat16', stored='float32')
     """
 
     precision: Precision = choice("float32", Precision)
