@@ -752,7 +752,9 @@ def tune_models(
     for name in names:
         tables[name] = dict(benchmark.tables.get(name, {}))
         if benchmark.model(name).role == "local":
-            communities = dict(tables[name].get("communities", {}))
+            communities = tables[name].get("communities", {})
+            if isinstance(communities, str):
+                communities = {"kind": communities}
             tables[name]["communities"] = {**communities, "n": n_communities}
     built = build_models(names, {**benchmark.tables, **tables}, 0)
     candidates = {name: [with_kernels(model) for model in models] for name, models in built.items()}
