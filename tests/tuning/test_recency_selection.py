@@ -22,7 +22,7 @@ from loca.local.ensemble import Ensemble
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.persistence.manifest import ModelState
+from loca.persistence.manifest import Persistent
 from loca.tuning.recency_selection import (
     RecencyChoice,
     choose_recency,
@@ -187,17 +187,12 @@ def test_times_that_hardly_differ_make_no_candidates(times: list[int]) -> None:
     assert {one.unit for one in candidates if one is not None} == {"positions"}
 
 
-class Prefixed:
+class Prefixed(Persistent):
     """A model with the parameters of one that learns from decayed prefixes."""
 
     def __init__(self, *, target: str = "next", prefix_decay: float | None = 0.9) -> None:
-        self.target, self.prefix_decay = target, prefix_decay
-
-    def state(self) -> ModelState:
-        return ModelState()
-
-    def restore(self) -> None:
-        """Never called: that it is there makes this a model."""
+        self.target = target
+        self.prefix_decay = prefix_decay
 
 
 def test_a_model_trained_on_decayed_prefixes_starts_under_their_decay() -> None:

@@ -15,9 +15,11 @@ import pytest
 import rich.progress
 from tuning_models import Slope
 
+from loca.communities.kernel import Kernels
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_value
+from loca.local.combiner import LocalOnly
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -334,8 +336,12 @@ def test_a_network_reports_every_epoch_and_one_that_does_not_learn_is_pruned(
 def test_only_the_local_models_of_a_loca_are_compared(
     tuned: Callable[..., Tuning], tmp_path: Path
 ) -> None:
-    base = MultVAE(**{**SMALL, "epochs": 3})
-    found = tuned(Loca(base=base, anchors=2, alpha=0.0), space=Space(), study=tmp_path / "s.db")
+    local = Loca(
+        base=MultVAE(**{**SMALL, "epochs": 3}),
+        communities=Kernels(n=2),
+        combiner=LocalOnly(),
+    )
+    found = tuned(local, space=Space(), study=tmp_path / "s.db")
     (trial,) = trials_in(tmp_path / "s.db")
     assert list(trial.intermediate_values) == [1, 2, 3]
     assert found.score == pytest.approx(max(trial.intermediate_values.values()), abs=1e-6)

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
+from loca.config.model_factory import build_models, describe_model
 from loca.config.settings import Choice
 from loca.data.splits import Split
 from loca.errors import ConfigError
@@ -18,22 +21,28 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, clone, get_params
-from loca.registry import MODELS, RECORDS, SpaceName, space_of
-from loca.paper.benchmark import ALL_NAMES
-from loca.search_space import Among, Budget, SpaceConstraints
+from loca.paper.permuted import Permuted
+from loca.registry import MODELS, RECORDS, SpaceName
+from loca.search_space import Among, Budget, Space, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol
 from loca.tuning.warm_start import TuningPlan, plan_from_settings, plan_tuning
 
 NEXT = {"target": "next", "set_share": 0.3}
+
+
+def around(base: Recommender, n: int) -> Loca:
+    return Loca(base=base, communities=Kernels(n=n))
+
+
 TEMPLATES: dict[str, Recommender] = {
     "ensemble-ease": Ensemble(base=EASE(), models=4),
-    "loca-ease": Loca(base=EASE(), anchors=4),
+    "loca-ease": around(EASE(), 4),
     "ease": EASE(),
     "next-vae": MultVAE(**NEXT),
     "mult-vae": MultVAE(),
-    "other-vae": Loca(base=MultVAE(), anchors=9),
-    "loca-vae": Loca(base=MultVAE(), anchors=9),
-    "loca-next-vae": Loca(base=MultVAE(**NEXT), anchors=9),
+    "other-vae": around(MultVAE(), 9),
+    "loca-vae": around(MultVAE(), 9),
+    "loca-next-vae": around(MultVAE(**NEXT), 9),
     "ensemble-vae": Ensemble(base=MultVAE(), models=7),
     "popularity": Popularity(),
 }
@@ -76,11 +85,11 @@ def test_a_base_that_is_not_compared_is_no_parent() -> None:
 
 
 def test_what_the_study_of_the_base_chose_is_where_the_others_begin() -> None:
-    tuned = {**TEMPLATES, "ease": EASE(l2=7.0), "loca-ease": Loca(base=EASE(l2=7.0), anchors=12)}
+    tuned = {**TEMPLATES, "ease": EASE(l2=7.0), "loca-ease": around(EASE(l2=7.0), 12)}
     local, control = (begin(name, TEMPLATES, tuned) for name in ("loca-ease", "ensemble-ease"))
     assert isinstance(local, Loca)
     assert isinstance(control, Ensemble)
-    assert (get_params(local.base)["l2"], local.anchors) == (7.0, 4)
+    assert (get_params(local.base)["l2"], local.size) == (7.0, 4)
     assert (get_params(control.base)["l2"], control.models) == (7.0, 12)
     assert begin("ease", TEMPLATES, tuned) is TEMPLATES["ease"]
 
@@ -88,12 +97,12 @@ def test_what_the_study_of_the_base_chose_is_where_the_others_begin() -> None:
 def test_what_was_set_on_purpose_stays() -> None:
     templates: dict[str, Recommender] = {
         "ease": EASE(l2=50.0),
-        "loca-ease": Loca(base=EASE(l2=300.0), anchors=4),
+        "loca-ease": around(EASE(l2=300.0), 4),
         "ensemble-ease": Ensemble(base=EASE(l2=50.0), models=6),
     }
     tuned: dict[str, Recommender] = {
         "ease": EASE(l2=7.0, denoising=0.5),
-        "loca-ease": Loca(base=EASE(), anchors=12),
+        "loca-ease": around(EASE(), 12),
     }
     local, control = (begin(name, templates, tuned) for name in ("loca-ease", "ensemble-ease"))
     assert isinstance(local, Loca)
@@ -106,12 +115,15 @@ def test_what_was_set_on_purpose_stays() -> None:
 def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tuned() -> None:
     names = ("ensemble-ease", "loca-ease", "ease", "popularity")
     offered = {name: [TEMPLATES[name]] for name in names}
-    said = {"loca-ease": SpaceConstraints(("anchors", "kernel")), "ease": SpaceConstraints(("l2",))}
-    spaces = plan_tuning(offered, "wide", said).spaces
+    constraints = {
+        "loca-ease": SpaceConstraints(("communities.n", "communities.kernel")),
+        "ease": SpaceConstraints(("l2",)),
+    }
+    spaces = plan_tuning(offered, "wide", constraints).spaces
     domains = {name: set(space.domains) for name, space in spaces.items() if space is not None}
     assert domains["ensemble-ease"] == domains["popularity"] == set()
-    assert not domains["loca-ease"] & {"anchors", "kernel"}
-    assert "train_bandwidth" in domains["loca-ease"]
+    assert not domains["loca-ease"] & {"communities.n", "communities.kernel"}
+    assert "communities.train_bandwidth" in domains["loca-ease"]
     assert domains["ease"] == {"denoising"}
     alone = plan_tuning({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {}).spaces[
         "ensemble-ease"
@@ -131,50 +143,76 @@ def test_a_dealt_control_begins_as_its_local_model_ended() -> None:
     plan = plan_tuning({name: [one] for name, one in templates.items()}, "wide", {})
     assert plan.parents()["dealt-ease"] == ("ease", "mixture-ease")
     assert plan.parents()["ensemble-ease"] == ("ease", "loca-ease")
-    best = Loca(base=EASE(l2=7.0), anchors=12, mixtures=4, focus=0.2, communities="mixture")
-    control = plan.template("dealt-ease", {**templates, "mixture-ease": best})
-    assert get_params(control) | {"base": None} == get_params(best) | {
-        "communities": "dealt",
-        "base": None,
-    }
-    assert get_params(get_params(control)["base"])["l2"] == 7.0
-    own = begin(
-        "dealt-ease",
-        templates,
-        {**templates, "mixture-ease": best},
-        SpaceConstraints(("focus", "base.l2")),
-    )
-    assert (get_params(own)["focus"], get_params(own)["mixtures"]) == (None, 4)
-    assert get_params(get_params(own)["base"])["l2"] == EASE().l2
+    mixtures = Mixtures(n=12, mixtures=4, membership_weight=0.2)
+    best = Loca(base=EASE(l2=7.0), communities=mixtures)
+    tuned = {**templates, "mixture-ease": best}
+    control: Any = plan.template("dealt-ease", tuned)
+    assert control.communities == Permuted(finder=mixtures)
+    assert describe_model(clone(control, communities=mixtures)) == describe_model(best)
+    assert control.base.l2 == 7.0
+    own: Any = begin("dealt-ease", templates, tuned, SpaceConstraints(("base.l2",)))
+    assert own.communities == Permuted(finder=mixtures)
+    assert own.base.l2 == EASE().l2
+    said = SpaceConstraints(("communities.finder.n",))
+    own = begin("dealt-ease", templates, tuned, said)
+    assert own.communities == Permuted(finder=Mixtures())
+    assert own.base.l2 == 7.0
 
 
 def test_what_the_communities_do_not_have_is_not_tuned() -> None:
     def tuned(name: str, **changes: Any) -> set[str]:
         space = plan_tuning({name: [clone(MODELS[name](), **changes)]}, "wide", {}).spaces[name]
         assert space is not None
-        return set(space.names)
+        return {parameter.removeprefix("communities.") for parameter in space.names}
 
-    kernels, mixtures = (
-        {"anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel"},
-        {"mixtures", "focus"},
-    )
-    assert tuned("loca-ease") == {"anchors", "communities"} | kernels | mixtures
-    assert tuned("loca-ease", communities="kernel") == {"anchors"} | kernels
-    assert (
-        tuned("loca-ease", communities="mixture") == tuned("mixture-ease") == {"anchors"} | mixtures
-    )
+    kernels = {"n", "anchors", "train_bandwidth", "answer_bandwidth", "kernel"}
+    mixtures = {"n", "mixtures", "membership_weight"}
+    assert tuned("loca-ease") == {"n"}
+    assert tuned("loca-ease", communities=Kernels()) == kernels
+    assert tuned("loca-ease", communities=Mixtures()) == tuned("mixture-ease") == mixtures
     assert tuned("dealt-ease") == set()
-    listed = SpaceConstraints(listed={"communities": ("kernel", "mixture")})
-    model = clone(MODELS["loca-ease"](), communities="kernel")
-    space = plan_tuning({"loca-ease": [model]}, "wide", {"loca-ease": listed}).spaces["loca-ease"]
+
+
+def plan_of(name: str, table: dict[str, Any], kind: SpaceName = "wide") -> tuple[Any, Space]:
+    """Return how a model begins with these settings, and what is tuned."""
+    candidates = build_models([name], {name: table}, 0)
+    plan = plan_from_settings(candidates, kind, {name: table})
+    space = plan.spaces[name]
     assert space is not None
-    assert space.domains["communities"] == Among(("kernel", "mixture"))
+    return plan.templates[name], space
+
+
+def test_a_kind_that_was_set_has_its_own_parameters_tuned() -> None:
+    for table in (
+        {"communities": "kernels"},
+        {"communities": {"kind": "kernels"}},
+        {"communities": {"kind": "kernels", "n": 12, "train_bandwidth": Choice((0.3, 0.6))}},
+    ):
+        template, space = plan_of("loca-ease", table)
+        assert isinstance(template.communities, Kernels)
+        assert "communities.answer_bandwidth" in space.domains
+        assert ("communities.n" in space.domains) == (template.size == 40)
+    assert space.domains["communities.train_bandwidth"] == Among((0.3, 0.6))
+    with pytest.raises(ConfigError, match=r"loca-ease.communities: kinds cannot be tuned among"):
+        plan_of("loca-ease", {"communities": Choice(("kernels", "mixtures"))})
 
 
 def test_the_papers_space_has_kernels() -> None:
-    space = space_of("loca-vae", "paper")
-    point: Any = {"train_bandwidth": 1.0, "answer_bandwidth": 0.5}
-    assert get_params(space.apply(MODELS["loca-vae"](), point))["communities"] == "kernel"
+    template, space = plan_of("loca-vae", {"communities": {"n": 12}}, "paper")
+    assert template.communities == Kernels(n=12)
+    assert set(space.domains) == {"communities.train_bandwidth", "communities.answer_bandwidth"}
+    point: Any = {"communities.train_bandwidth": 1.0, "communities.answer_bandwidth": 0.5}
+    finder = Kernels(n=12, train_bandwidth=1.0, answer_bandwidth=0.5)
+    assert get_params(space.apply(template, point))["communities"] == finder
+    for table in ({"communities": "mixtures"}, {"communities": "best-of"}):
+        template, space = plan_of("loca-vae", table, "paper")  # it was set on purpose, and stays
+        assert (
+            template.communities
+            == build_models(["loca-vae"], {"loca-vae": table}, 0)["loca-vae"][0].get_params()[
+                "communities"
+            ]
+        )
+        assert not space.domains
 
 
 def test_a_budget_tunes_one_model_of_each_name() -> None:
@@ -189,7 +227,7 @@ def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
     tuned = {
         **templates,
         "ease": EASE(l2=7.0, denoising=0.5),
-        "loca-ease": Loca(base=EASE(), anchors=12),
+        "loca-ease": around(EASE(), 12),
     }
     local = begin("loca-ease", templates, tuned, SpaceConstraints(("base.l2",)))
     assert isinstance(local, Loca)
@@ -206,7 +244,7 @@ def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
 def test_a_default_is_nothing_that_was_set_on_purpose() -> None:
     templates: dict[str, Recommender] = {
         "ease": EASE(l2=50.0),
-        "loca-ease": Loca(base=EASE(), anchors=4),
+        "loca-ease": around(EASE(), 4),
     }
     local = begin("loca-ease", templates, {"ease": EASE(l2=7.0)})
     assert isinstance(local, Loca)
@@ -216,31 +254,29 @@ def test_a_default_is_nothing_that_was_set_on_purpose() -> None:
 def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begins() -> None:
     offered = {
         "ensemble-ease": [Ensemble(base=EASE(), models=2), Ensemble(base=EASE(), models=3)],
-        "loca-ease": [Loca(base=EASE(), anchors=2), Loca(base=EASE(), anchors=3)],
+        "loca-ease": [around(EASE(), 2), around(EASE(), 3)],
         "ease": [EASE()],
     }
     listed = {
-        "anchors": Choice((2, 3)),
+        "n": Choice((2, 3)),
         "train_bandwidth": Choice(("q0.2", 0.5)),
         "kernel": "uniform",
     }
-    tables = {"ensemble-ease": {}, "loca-ease": listed, "ease": {"l2": 30}}
+    tables = {"ensemble-ease": {}, "loca-ease": {"communities": listed}, "ease": {"l2": 30}}
     plan = plan_from_settings(offered, "wide", tables)
     assert plan.in_order() == ["ease", "loca-ease", "ensemble-ease"]
     space = plan.spaces["loca-ease"]
     assert space is not None
-    assert space.domains["anchors"] == Among((2, 3))
-    bandwidth = space.domains["train_bandwidth"]
+    assert space.domains["communities.n"] == Among((2, 3))
+    bandwidth = space.domains["communities.train_bandwidth"]
     assert isinstance(bandwidth, Among)
-    assert [bandwidth.value({"b": one}, "b") for one in bandwidth.drawn] == [Quantile(0.2), 0.5]
+    assert [bandwidth.value({"b": drawn}, "b") for drawn in bandwidth.drawn] == [Quantile(0.2), 0.5]
     assert bandwidth.coordinates(Quantile(0.2), "b") == {"b": "q0.2"}
-    assert "kernel" not in space.domains
-    control = plan.template(
-        "ensemble-ease", {"ease": EASE(), "loca-ease": Loca(base=EASE(), anchors=3)}
-    )
+    assert "communities.kernel" not in space.domains
+    control = plan.template("ensemble-ease", {"ease": EASE(), "loca-ease": around(EASE(), 3)})
     assert isinstance(control, Ensemble)
     assert control.models == 3
-    with pytest.raises(ConfigError, match="base: models cannot be tuned among"):
+    with pytest.raises(ConfigError, match="base: kinds cannot be tuned among"):
         plan_from_settings(
             {"loca-ease": offered["loca-ease"]},
             "wide",
@@ -272,7 +308,7 @@ def test_models_with_the_authors_settings_are_compared_as_they_are(kind: SpaceNa
     assert set(plan_tuning(offered, kind, {}).spaces.values()) == {None}
 
 
-def test_every_model_of_a_bench_can_be_tuned_or_is_given() -> None:
+def test_every_model_can_be_tuned_or_is_given() -> None:
     assert plan_tuning(
-        {name: [MODELS[name]()] for name in ALL_NAMES}, "wide", {}
-    ).spaces.keys() == set(ALL_NAMES)
+        {name: [MODELS[name]()] for name in RECORDS}, "wide", {}
+    ).spaces.keys() == set(RECORDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.manifest import ModelState
 
 
 class Slope(Recommender):
@@ -63,15 +61,6 @@ class Slope(Recommender):
 
     def count_items(self) -> int:
         return len(self.scores_)
-
-    def state(self) -> ModelState:
-        return ModelState(arrays={"scores": self.scores_})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        model.scores_ = state.arrays["scores"]
-        return model
 
     def save(self, folder: Any) -> None:
         raise NotImplementedError
