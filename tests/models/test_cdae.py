@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from torch.nn import functional as F
 
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_value
@@ -22,14 +24,13 @@ from loca.local.loca import Loca
 from loca.models.cdae import CDAE, LossName, NodeNetwork, activate
 from loca.models.devices import SparseRows
 from loca.models.popularity import Popularity
-from loca.persistence import load_model
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
-from loca.registry import KINDS
+from loca.registry import load
 
 CPU = torch.device("cpu")
 LOSSES: list[LossName] = ["logistic", "square"]
 SMALL = {"latent": 8, "learning_rate": 0.05, "epochs": 6, "patience": 3}
-WITH_CDAE = {**KINDS, "CDAE": CDAE}
 
 
 def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
@@ -287,9 +288,12 @@ def test_a_second_fit_forgets_the_first_and_a_seed_makes_a_difference() -> None:
 
 LOCALS = {
     "loca": lambda: Loca(
-        base=CDAE(**SMALL), anchors=3, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.2)
+        base=CDAE(**SMALL),
+        communities=Kernels(n=3, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.2)),
     ),
-    "loca apart": lambda: Loca(base=CDAE(loss="square", **SMALL), anchors=3, stopping="community"),
+    "loca of squares": lambda: Loca(
+        base=CDAE(loss="square", **SMALL), communities=Mixtures(n=4, shared_epochs=1)
+    ),
     "ensemble": lambda: Ensemble(base=CDAE(**SMALL), models=2),
 }
 
@@ -300,7 +304,7 @@ def test_local_models_of_it_answer_the_same_after_saving_and_loading(
 ) -> None:
     model = LOCALS[name]().fit(planted_split.train, validation=planted_split.validation)
     model.save(tmp_path / "model")
-    loaded = load_model(tmp_path / "model", WITH_CDAE, verify=True)
+    loaded = load(tmp_path / "model", verify=True)
     histories = planted_split.test.history_matrix[:30]
     scores = model.score(histories)
     assert np.isfinite(scores).all()
@@ -309,7 +313,7 @@ def test_local_models_of_it_answer_the_same_after_saving_and_loading(
 
 def test_a_file_that_does_not_fit_is_refused() -> None:
     model = CDAE(**SMALL).fit(random_rows())
-    good = model.state()
+    good = state_of(model)
     params = {"latent": 8}
     tables, biases = {"input_table", "output_table"}, {"input_bias", "output_bias"}
     assert set(good.arrays) == tables | biases | {"mean_node", "node_spread"}
@@ -326,12 +330,12 @@ def test_a_file_that_does_not_fit_is_refused() -> None:
     }
     for message, changes in broken.items():
         with pytest.raises(ModelFileError, match=message):
-            CDAE.restore(params, ModelState({**good.arrays, **changes}, good.facts))
+            restored(CDAE, params, ModelState({**good.arrays, **changes}, good.facts))
     without = {name: array for name, array in good.arrays.items() if name != "output_bias"}
     with pytest.raises(ModelFileError, match="output_bias is missing"):
-        CDAE.restore(params, ModelState(without, good.facts))
+        restored(CDAE, params, ModelState(without, good.facts))
     with pytest.raises(ModelFileError, match="best_epoch: expected a whole number"):
-        CDAE.restore(params, ModelState(good.arrays, {"best_epoch": "two"}))
+        restored(CDAE, params, ModelState(good.arrays, {"best_epoch": "two"}))
 
 
 @pytest.mark.parametrize(

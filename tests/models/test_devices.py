@@ -13,10 +13,10 @@ import torch
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.local.local_ease import EaseDifferences
+from loca.local.engines.differences import EaseDifferences
+from loca.local.engines.stacked.inference import StackedNetworks
 from loca.local.local_models import SeparateModels
 from loca.local.sharded_models import ShardedModels
-from loca.local.stacked.inference import StackedNetworks
 from loca.models.recommender import BaseEstimator, Recommender, fitted
 from loca.registry import KINDS
 
@@ -33,11 +33,15 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "cdae": lambda: loca.CDAE(**SMALL),
     "rec-vae": lambda: loca.RecVAE(hidden=6, **SMALL),
     "mult-vae": lambda: loca.MultVAE(**SMALL),
-    "loca-ease": lambda: loca.Loca(base=loca.EASE(), anchors=3, communities="auto"),
-    "loca-ease, differences": lambda: loca.Loca(base=loca.EASE(), anchors=3, engine="stacked"),
-    "loca-vae": lambda: loca.Loca(base=loca.MultVAE(**SMALL), anchors=4, communities="auto"),
-    "loca-vae, loop": lambda: loca.Loca(base=loca.MultVAE(**SMALL), anchors=3, engine="one_by_one"),
-    "ensemble-ease": lambda: loca.Ensemble(base=loca.EASE(), models=2, engine="stacked"),
+    "loca-ease": lambda: loca.Loca(base=loca.EASE(), communities=loca.BestOf(n=3)),
+    "loca-ease, differences": lambda: loca.Loca(
+        base=loca.EASE(), communities=loca.Kernels(n=3), engine=loca.Differences()
+    ),
+    "loca-vae": lambda: loca.Loca(base=loca.MultVAE(**SMALL), communities=loca.BestOf(n=4)),
+    "loca-vae, loop": lambda: loca.Loca(
+        base=loca.MultVAE(**SMALL), communities=loca.Kernels(n=3), engine=loca.Loop()
+    ),
+    "ensemble-ease": lambda: loca.Ensemble(base=loca.EASE(), models=2, engine=loca.Differences()),
     "ensemble-vae": lambda: loca.Ensemble(base=loca.MultVAE(**SMALL), models=2),
     "blend": lambda: loca.Blend(parts=[loca.EASE(), loca.MultVAE(**SMALL)]),
     "auto": lambda: loca.Auto(trials=3),
@@ -142,7 +146,7 @@ def test_local_models_move_themselves(planted_split: Split) -> None:
     assert ShardedModels.of([stacked]).to("cpu").parts_[0] is stacked
     assert stacked.device == torch.device("cpu")
 
-    ease = loca.Ensemble(base=loca.EASE(), models=2, engine="stacked")
+    ease = loca.Ensemble(base=loca.EASE(), models=2, engine=loca.Differences())
     differences = fitted(ease.fit(planted_split.train, device="cpu").models_, ease)
     assert isinstance(differences, EaseDifferences)
     differences.device = meta

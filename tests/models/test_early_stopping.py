@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from loca.communities.kernel import Kernels
 from loca.data.splits import HeldOut, Split
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -124,7 +125,7 @@ def test_a_training_that_a_callback_ends_tells_of_no_limit() -> None:
 
 def test_a_callback_may_end_each_training_of_a_local_model(planted_split: Split) -> None:
     watch = Watch({2: StopFit})
-    model = Loca(base=MultDAE(latent=4, epochs=5, patience=5), anchors=3)
+    model = Loca(base=MultDAE(latent=4, epochs=5, patience=5), communities=Kernels(n=3))
     model.fit(planted_split.train, validation=planted_split.validation, callbacks=[watch])
     assert [(part, epoch) for part, epoch, _ in watch.seen] == [
         ("global model", 1),
@@ -132,9 +133,9 @@ def test_a_callback_may_end_each_training_of_a_local_model(planted_split: Split)
         ("", 1),
         ("", 2),
     ]
-    assert model.local_epochs_ is not None
-    assert model.local_epochs_ <= 2
-    assert model.alpha_ is not None, "the fit goes on after a training that was ended"
+    assert model.local_ is not None, "the fit goes on after a training that was ended"
+    assert model.local_.models.epochs_ is not None
+    assert model.local_.models.epochs_ <= 2
 
 
 @pytest.mark.parametrize(
@@ -161,11 +162,14 @@ def test_the_report_of_a_network_of_a_local_model_and_of_an_ensemble_names_the_l
     planted_split: Split,
 ) -> None:
     network = MultDAE(latent=4, epochs=2, learning_rate=1e-3)
-    local, ensemble = Loca(base=network, anchors=2), Ensemble(base=network, models=2)
-    what: dict[str, Recommender] = {"MultDAE": network, "local models": local, "ensemble": ensemble}
-    for name, model in what.items():
-        found = model.fit(planted_split.train, validation=planted_split.validation).report()
-        assert f"{name} stopped at the limit of 2 epochs" in found
+    models: dict[str, Recommender] = {
+        "MultDAE": network,
+        "local models": Loca(base=network, communities=Kernels(n=2)),
+        "ensemble": Ensemble(base=network, models=2),
+    }
+    for name, model in models.items():
+        report = model.fit(planted_split.train, validation=planted_split.validation).report()
+        assert f"{name} stopped at the limit of 2 epochs" in report
         assert model.fit(planted_split.train).report() == ""
     assert isinstance(planted_split.validation, HeldOut)
     chosen = select([network], planted_split.train, planted_split.validation)

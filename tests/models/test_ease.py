@@ -18,6 +18,7 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_value
 from loca.models.ease import EASE, find_largest, solve_in_place, weighted_gram
 from loca.models.ease_solver import EaseSystem, solve_systems
+from loca.persistence.learned import restored
 from loca.persistence.manifest import ModelState
 
 
@@ -150,7 +151,7 @@ def test_a_solution_in_64_bits_takes_no_more_than_it_announces() -> None:
 
 def test_weights_that_are_not_square_are_refused_on_loading() -> None:
     with pytest.raises(ModelFileError, match="items × items"):
-        EASE.restore({}, ModelState(arrays={"weights": np.zeros((2, 3), np.float32)}))
+        restored(EASE, {}, ModelState(arrays={"weights": np.zeros((2, 3), np.float32)}))
 
 
 @settings(max_examples=25, deadline=None)

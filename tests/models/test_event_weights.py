@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.special import expit, softmax
 
 import loca
 from loca.communities.embeddings import GivenEmbeddings
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, TrainingData
 from loca.registry import RECORDS
 
 N_USERS, N_ITEMS = 60, 12
@@ -33,14 +34,25 @@ SINGLE: dict[str, Callable[[], Recommender]] = {
     "rec-vae": lambda: loca.RecVAE(hidden=8, **SMALL),
 }
 EMBEDDINGS = np.random.default_rng(1).standard_normal((N_USERS, 4)).astype(np.float32)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SamePlaces(GivenEmbeddings):
+    """Places users by the directions of their histories: a heavier row is no other direction.
+
+    A user of another weight would move the map.
+    """
+
+    def _fit(self, data: TrainingData) -> None:
+        super()._fit(replace(data, user_weights=np.ones_like(data.user_weights)))
+
+
 # Models of one another: what a weight is in them follows from their parts.
 OF_OTHERS: dict[str, Callable[[], Recommender]] = {
     "ensemble": lambda: loca.Ensemble(base=loca.EASE(l2=5.0), models=3),
     "loca": lambda: loca.Loca(
         base=loca.EASE(l2=5.0),
-        anchors=3,
-        communities="kernel",
-        embedding=GivenEmbeddings(embeddings=EMBEDDINGS),
+        communities=loca.Kernels(n=3, embedding=SamePlaces(embeddings=EMBEDDINGS)),
     ),
 }
 LEAST_SQUARES = {

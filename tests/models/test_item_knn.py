@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.item_knn import ItemKNN, nearest_items
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
 
 
@@ -127,7 +128,7 @@ def test_more_neighbours_than_memory_holds_are_refused_before_the_start(
 
 
 def test_similarities_of_items_that_do_not_exist_are_refused_on_loading() -> None:
-    state = ItemKNN().fit(csr_array(random_matrix(1))).state()
+    state = state_of(ItemKNN().fit(csr_array(random_matrix(1))))
     broken = {**state.arrays, "weights_indices": state.arrays["weights_indices"] + 20}
     with pytest.raises(ModelFileError, match="ItemKNN: weights: an item lies outside 0 … 19"):
-        ItemKNN.restore({}, ModelState(arrays=broken))
+        restored(ItemKNN, {}, ModelState(arrays=broken))

@@ -19,6 +19,7 @@ from loca.models.recommender import (
 )
 from loca.models.wmf import WMF
 from loca.persistence import load_model
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
 
 Dense = np.ndarray
@@ -207,7 +208,7 @@ def test_values_below_zero_are_refused() -> None:
         (
             "local_factors",
             np.zeros((5, 24, 4), np.float32),
-            "expected local_factors of 25 items, found 24",
+            r"local_factors: expected shape \(5, 25, 4\), .* found \(5, 24, 4\)",
         ),
         (
             "local_factors",
@@ -222,11 +223,11 @@ def test_values_below_zero_are_refused() -> None:
 )
 def test_a_state_that_does_not_fit_is_refused(name: str, array: Dense, message: str) -> None:
     model = LLORMA(**SMALL).fit(binary())
-    state = model.state()
+    state = state_of(model)
     with pytest.raises(ModelFileError, match=message):
-        LLORMA.restore(
-            get_params(model), ModelState({**state.arrays, name: array}, parts=state.parts)
+        restored(
+            LLORMA, get_params(model), ModelState({**state.arrays, name: array}, parts=state.parts)
         )
     other = ModelState(state.arrays, parts={"global": WMF(factors=3).fit(binary())})
-    with pytest.raises(ModelFileError, match="expected a global WMF of 4 factors"):
-        LLORMA.restore(get_params(model), other)
+    with pytest.raises(ModelFileError, match="global: expected 4 factors, found 3"):
+        restored(LLORMA, get_params(model), other)

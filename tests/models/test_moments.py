@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
+from loca.communities.kernel import Kernels
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.recency import Recency
 from loca.errors import DataError
 from loca.local.blend import Blend
+from loca.local.engines.differences import Differences
+from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
@@ -247,26 +251,23 @@ def next_ease() -> NextEASE:
     return NextEASE(l2=3.0, next_count=2)
 
 
+BY_SVD = Kernels(n=3, embedding=TruncatedSVD(dimensions=4))
 MADE: dict[str, Callable[[], Recommender]] = {
     "NextEASE": next_ease,
     "MultVAE": vae,
     "MultVAE of all that follows": lambda: vae(target="following"),
     "MultDAE": lambda: MultDAE(**{**QUIET, **NEXT}),  # type: ignore[arg-type]
-    "Loca, loop": lambda: Loca(base=vae(), anchors=3, engine="one_by_one"),
-    "Loca, stack": lambda: Loca(base=vae(), anchors=3, engine="stacked"),
-    "Ensemble, loop": lambda: Ensemble(base=vae(), models=2, engine="one_by_one"),
-    "Ensemble, stack": lambda: Ensemble(base=vae(), models=2, engine="stacked"),
-    "Loca of NextEASE, dense": lambda: Loca(
-        base=next_ease(), anchors=3, embedding=TruncatedSVD(dimensions=4), engine="one_by_one"
-    ),
+    "Loca, loop": lambda: Loca(base=vae(), communities=Kernels(n=3), engine=Loop()),
+    "Loca, stack": lambda: Loca(base=vae(), communities=Kernels(n=3), engine=Stacked()),
+    "Ensemble, loop": lambda: Ensemble(base=vae(), models=2, engine=Loop()),
+    "Ensemble, stack": lambda: Ensemble(base=vae(), models=2, engine=Stacked()),
+    "Loca of NextEASE, dense": lambda: Loca(base=next_ease(), communities=BY_SVD, engine=Loop()),
     "Loca of NextEASE, differences": lambda: Loca(
-        base=next_ease(), anchors=3, embedding=TruncatedSVD(dimensions=4), engine="stacked"
+        base=next_ease(), communities=BY_SVD, engine=Differences()
     ),
-    "Ensemble of NextEASE, dense": lambda: Ensemble(
-        base=next_ease(), models=2, engine="one_by_one"
-    ),
+    "Ensemble of NextEASE, dense": lambda: Ensemble(base=next_ease(), models=2, engine=Loop()),
     "Ensemble of NextEASE, differences": lambda: Ensemble(
-        base=next_ease(), models=2, engine="stacked"
+        base=next_ease(), models=2, engine=Differences()
     ),
     "Blend": lambda: Blend(parts=[next_ease(), vae()]),
 }
@@ -328,7 +329,7 @@ def test_a_saved_model_weighs_its_histories_by_moments_as_before(tmp_path: Path)
 
 def test_dense_local_models_learn_from_the_moments_and_keep_no_data_of_their_own() -> None:
     data = timed(random_histories(2))
-    ensemble = Ensemble(base=next_ease(), models=2, engine="one_by_one").fit(data)
+    ensemble = Ensemble(base=next_ease(), models=2, engine=Loop()).fit(data)
     assert isinstance(ensemble.models_, SeparateModels)
     assert [one.train_data_ for one in ensemble.models_.models_] == [None, None]
     assert ensemble.train_data_ is data

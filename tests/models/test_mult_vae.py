@@ -14,6 +14,7 @@ from loca.evaluation.metrics import Metric
 from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.devices import SparseRows, choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
@@ -186,9 +187,9 @@ def test_an_unknown_device_is_refused() -> None:
 
 def test_weights_of_another_shape_are_refused_on_loading() -> None:
     model = MultVAE(latent=4, epochs=1).fit(random_rows())
-    arrays = dict(model.state().arrays)
+    arrays = dict(state_of(model).arrays)
     with pytest.raises(ModelFileError, match="do not fit the parameters"):
-        MultVAE.restore({"latent": 5}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
+        restored(MultVAE, {"latent": 5}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
     del arrays["output_bias"]
     with pytest.raises(ModelFileError, match="output_bias is missing"):
-        MultVAE.restore({"latent": 4}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
+        restored(MultVAE, {"latent": 4}, ModelState(arrays=arrays, facts={"best_epoch": 1}))

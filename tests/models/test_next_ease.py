@@ -22,6 +22,7 @@ from loca.models.recommender import (
     get_params,
 )
 from loca.persistence import load_model
+from loca.persistence.learned import restored
 from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
@@ -338,4 +339,4 @@ def test_parameters_outside_their_range_are_refused(
 
 def test_weights_that_are_not_square_are_refused_on_loading() -> None:
     with pytest.raises(ModelFileError, match="items × items"):
-        NextEASE.restore({}, ModelState(arrays={"weights": np.zeros((2, 3), np.float32)}))
+        restored(NextEASE, {}, ModelState(arrays={"weights": np.zeros((2, 3), np.float32)}))

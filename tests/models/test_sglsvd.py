@@ -22,6 +22,7 @@ from loca.models.sglsvd import (
     leading_directions,
 )
 from loca.persistence import load_model
+from loca.persistence.learned import restored, state_of
 from loca.persistence.manifest import ModelState
 
 CPU = torch.device("cpu")
@@ -281,14 +282,15 @@ def test_directions_that_do_not_fit_into_memory_are_refused_before_the_start(
 @pytest.mark.parametrize("name", ["shared", "local", "overlaps"])
 def test_arrays_that_do_not_fit_the_parameters_are_refused_on_loading(name: str) -> None:
     params = {"clusters": 2, "global_rank": 3, "local_rank": 4}
-    arrays = dict(SGLSVD(**params).fit(csr_array(random_matrix(1))).state().arrays)
+    model = SGLSVD(**params).fit(csr_array(random_matrix(1)))
+    arrays = dict(state_of(model).arrays)
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name}: expected shape"):
-        SGLSVD.restore(params, ModelState(arrays={**arrays, name: arrays[name][:, :1]}))
+        restored(SGLSVD, params, ModelState(arrays={**arrays, name: arrays[name][:, :1]}))
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name}: expected shape"):
-        SGLSVD.restore(params, ModelState(arrays={**arrays, name: np.float32(1) * np.ones(())}))
+        restored(SGLSVD, params, ModelState(arrays={**arrays, name: np.float32(1) * np.ones(())}))
     del arrays[name]
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name} is missing"):
-        SGLSVD.restore(params, ModelState(arrays=arrays))
+        restored(SGLSVD, params, ModelState(arrays=arrays))
 
 
 def test_more_clusters_than_users_some_of_whom_have_no_direction() -> None:

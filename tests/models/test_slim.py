@@ -17,6 +17,7 @@ from sklearn.linear_model import ElasticNet
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.slim import SLIM, solve_elastic_nets
 from loca.persistence import load_model
+from loca.persistence.learned import restored
 from loca.persistence.manifest import ModelState
 from loca.remarks import LocaWarning
 
@@ -270,7 +271,7 @@ STORED = {
 
 
 def test_a_state_becomes_the_model_again() -> None:
-    model = SLIM.restore({}, ModelState(arrays=STORED))
+    model = restored(SLIM, {}, ModelState(arrays=STORED))
     np.testing.assert_array_equal(model.weights_.toarray(), [[0, 0.5], [0.25, 0]])
 
 
@@ -285,18 +286,21 @@ def test_a_state_becomes_the_model_again() -> None:
         ({"weights_indices": np.array([2, 0], np.int32)}, "an item lies outside 0 … 1"),
         ({"weights_indices": np.array([-1, 0], np.int32)}, "an item lies outside 0 … 1"),
         ({"weights_indices": np.array([0], np.int32)}, "do not fit each other"),
-        ({"weights_indices": np.array([0.0, 1.0])}, "other kinds of numbers"),
+        (
+            {"weights_indices": np.array([0.0, 1.0])},
+            "32-bit numbers with whole numbers as indices, found",
+        ),
         ({"weights_data": np.array([np.nan, 1], np.float32)}, "expected finite numbers"),
-        ({"weights_data": np.array([1, 1])}, "other kinds of numbers"),
+        ({"weights_data": np.array([1, 1])}, "32-bit numbers with whole numbers as indices, found"),
     ],
 )
 def test_arrays_that_are_no_sparse_matrix_are_refused(
     changes: dict[str, np.ndarray], message: str
 ) -> None:
     with pytest.raises(ModelFileError, match=message):
-        SLIM.restore({}, ModelState(arrays={**STORED, **changes}))
+        restored(SLIM, {}, ModelState(arrays={**STORED, **changes}))
 
 
 def test_missing_arrays_are_named() -> None:
     with pytest.raises(ModelFileError, match="SLIM: weights_data is missing"):
-        SLIM.restore({}, ModelState(arrays={"weights": np.zeros((2, 2), np.float32)}))
+        restored(SLIM, {}, ModelState(arrays={"weights": np.zeros((2, 2), np.float32)}))

@@ -17,14 +17,10 @@ from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, NotFittedError
 from loca.models.recommender import Recommender, TrainingData
 
-SVD = loca.TruncatedSVD(dimensions=8)
 # At so small a rate weights stay as they are drawn: what follows from them shows where they come from.
 RESTING = {"latent": 8, "learning_rate": 1e-12, "epochs": 1, "batch_size": 100}
-NARROW = {
-    "train_bandwidth": loca.Quantile(0.6),
-    "answer_bandwidth": loca.Quantile(0.4),
-    "anchors": 3,
-}
+NARROW = loca.Kernels(n=3, train_bandwidth=loca.Quantile(0.6), answer_bandwidth=loca.Quantile(0.4))
+BY_SVD = loca.clone(NARROW, embedding=loca.TruncatedSVD(dimensions=8))
 
 CLOSED: dict[str, Callable[[], Recommender]] = {
     "popularity": loca.Popularity,
@@ -35,7 +31,7 @@ CLOSED: dict[str, Callable[[], Recommender]] = {
     "next-ease": lambda: loca.NextEASE(l2=20.0),
     "ensemble": lambda: loca.Ensemble(base=loca.EASE(l2=20.0), models=2),
     "ensemble in differences": lambda: loca.Ensemble(
-        base=loca.EASE(l2=20.0), models=2, engine="stacked"
+        base=loca.EASE(l2=20.0), models=2, engine=loca.Differences()
     ),
     "blend": lambda: loca.Blend(
         parts=[loca.EASE(l2=20.0), loca.ItemKNN()], columns=[(0, 1.0, 0.7), (1, 0.5, 0.3)]
@@ -45,7 +41,7 @@ CLOSED: dict[str, Callable[[], Recommender]] = {
 ITEMS_STAY: dict[str, Callable[[], Recommender]] = {
     "mult-vae": lambda: loca.MultVAE(**RESTING),
     "sglsvd": lambda: loca.SGLSVD(clusters=2, global_rank=4, local_rank=2),
-    "loca of networks": lambda: loca.Loca(base=loca.MultVAE(**RESTING), **NARROW),
+    "loca of networks": lambda: loca.Loca(base=loca.MultVAE(**RESTING), communities=NARROW),
     "blend with a network": lambda: loca.Blend(parts=[loca.EASE(), loca.MultVAE(**RESTING)]),
 }
 
@@ -98,10 +94,13 @@ def test_an_update_in_closed_form_is_the_fit_of_everything(
             for name in ("item-knn", "slim", "ease", "next-ease", "ensemble in differences", "auto")
         ),
         lambda: loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0),
-        lambda: loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, **NARROW),
-        lambda: loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, engine="stacked", **NARROW),
+        lambda: loca.Loca(base=loca.EASE(l2=20.0), communities=BY_SVD),
+        lambda: loca.Loca(base=loca.EASE(l2=20.0), communities=BY_SVD, engine=loca.Differences()),
+        lambda: loca.Loca(base=loca.EASE(l2=20.0), communities=loca.Mixtures(n=4, mixtures=2)),
+        lambda: loca.Loca(base=loca.EASE(l2=20.0), communities=loca.RandomGroups(n=4)),
         lambda: loca.Loca(
-            base=loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0), **NARROW
+            base=loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0),
+            communities=NARROW,
         ),
     ],
 )
@@ -149,12 +148,14 @@ def test_a_model_that_takes_no_new_items_says_what_it_leaves_out(
         lambda: loca.CDAE(**RESTING),
         lambda: loca.RecVAE(hidden=12, **RESTING),
         lambda: loca.Ensemble(base=loca.MultVAE(**RESTING), models=2),
-        lambda: loca.Ensemble(base=loca.MultVAE(**RESTING), models=2, engine="one_by_one"),
+        lambda: loca.Ensemble(base=loca.MultVAE(**RESTING), models=2, engine=loca.Loop()),
         lambda: loca.Ensemble(
-            base=loca.MultDAE(hidden=12, **RESTING), models=2, answer_precision="float16"
+            base=loca.MultDAE(hidden=12, **RESTING),
+            models=2,
+            engine=loca.Stacked(stored="float16"),
         ),
-        lambda: loca.Loca(base=loca.MultVAE(hidden=12, **RESTING), **NARROW),
-        lambda: loca.Loca(base=loca.RecVAE(hidden=12, **RESTING), **NARROW),
+        lambda: loca.Loca(base=loca.MultVAE(hidden=12, **RESTING), communities=NARROW),
+        lambda: loca.Loca(base=loca.RecVAE(hidden=12, **RESTING), communities=NARROW),
     ],
 )
 def test_networks_go_on_from_their_present_weights(
@@ -189,9 +190,8 @@ def test_a_network_learns_in_an_update(
 
 def test_the_divergence_keeps_the_weight_that_it_had_grown_to(planted_split: Split) -> None:
     model = loca.MultVAE(kl_weight=0.1, anneal_steps=100, batch_size=100)
-    more = model.going_on(
-        TrainingData.of(planted_split.train), 3, 5
-    )  # 5 epochs of 4 batches are 20 steps
+    # 5 epochs of 4 batches are 20 steps.
+    more = model.warm_started(TrainingData.of(planted_split.train), 3, 5)
     assert (more.epochs, more.anneal_steps) == (3, 0)
     assert more.kl_weight == pytest.approx(0.02)
     assert more.seed != model.seed
@@ -214,14 +214,13 @@ def test_as_many_weights_stay_as_validation_chose(
 def test_communities_stay_and_new_users_join_them(
     planted_split: Split, later: tuple[Interactions, Interactions]
 ) -> None:
-    fitted = loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, **NARROW).fit(
-        planted_split.train, validation=None
-    )
+    fitted = loca.Loca(base=loca.EASE(l2=20.0), communities=BY_SVD).fit(planted_split.train)
     model = copy(fitted).update(later[1])
     data = model.train_data_
     assert data is not None
-    assert model.communities_ is fitted.communities_
-    assert model.alpha_ == fitted.alpha_
+    assert model.local_.communities.anchors is fitted.local_.communities.anchors
+    assert model.local_.communities.answer_radius == fitted.local_.communities.answer_radius
+    assert model.local_.combiner == fitted.local_.combiner
     known = planted_split.train.histories()
     np.testing.assert_array_equal(
         model.answer_weights(data.histories())[:400].toarray(),

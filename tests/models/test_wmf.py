@@ -18,6 +18,7 @@ from loca.models.recommender import (
 )
 from loca.models.wmf import WMF
 from loca.persistence import load_model
+from loca.persistence.learned import restored
 from loca.persistence.manifest import ModelState
 
 Dense = np.ndarray
@@ -225,7 +226,7 @@ def test_values_below_zero_are_refused_in_training_and_in_a_history() -> None:
 def test_a_state_that_does_not_fit_is_refused(factors: Dense, mean: object, message: str) -> None:
     state = ModelState({"item_factors": factors}, {"mean_confidence": mean})
     with pytest.raises(ModelFileError, match=message):
-        WMF.restore(get_params(WMF(factors=2)), state)
+        restored(WMF, get_params(WMF(factors=2)), state)
 
 
 def test_an_item_of_value_zero_counts_as_one_that_is_not_there() -> None:
