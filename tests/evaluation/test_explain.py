@@ -36,10 +36,14 @@ LINEAR = {
     "popularity": loca.Popularity(),
     "ensemble": loca.Ensemble(base=loca.EASE(l2=5.0), models=3),
     "loca": loca.Loca(
-        base=loca.EASE(l2=5.0), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3
+        base=loca.EASE(l2=5.0),
+        communities=loca.Kernels(n=4, answer_bandwidth=loca.Quantile(0.6)),
+        combiner=loca.FixedShare(0.3),
     ),
-    "loca one by one": loca.Loca(
-        base=loca.SLIM(), anchors=3, answer_bandwidth=loca.Quantile(0.6), engine="one_by_one"
+    "loca in a loop": loca.Loca(
+        base=loca.SLIM(),
+        communities=loca.Kernels(n=3, answer_bandwidth=loca.Quantile(0.6)),
+        engine=loca.Loop(),
     ),
     "blend": loca.Blend(
         parts=[loca.EASE(), loca.Popularity(), loca.ItemKNN()],
