@@ -39,7 +39,7 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "mult-dae": lambda: loca.MultDAE(**SMALL),
     "cdae": lambda: loca.CDAE(**SMALL),
     "rec-vae": lambda: loca.RecVAE(hidden=4, **SMALL),
-    "loca": lambda: loca.Loca(base=loca.EASE(l2=1.0), anchors=2, communities="kernel"),
+    "loca": lambda: loca.Loca(base=loca.EASE(l2=1.0), communities=loca.Kernels(n=2)),
     "ensemble": lambda: loca.Ensemble(base=loca.EASE(l2=1.0), models=2),
     "blend": lambda: loca.Blend(parts=[loca.EASE(l2=1.0), loca.Popularity()]),
     "auto": lambda: Auto(chosen=loca.EASE(l2=1.0)),
@@ -521,20 +521,25 @@ def test_a_mistake_is_told_with_what_to_write(
 
 def test_what_validation_would_have_chosen_is_told(films: loca.Interactions) -> None:
     rest, held_out, _ = loca.hold_last(films, 1)
-    for model in (
-        loca.Loca(base=loca.EASE(), anchors=2, communities="kernel"),
-        loca.Blend(parts=[loca.EASE(), loca.Popularity()]),
+    # So few users do not show that communities earn something.
+    for model, with_validation in (
+        (loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=2)), []),
+        (loca.Loca(base=loca.EASE(), communities=loca.BestOf(n=2)), ["communities"]),
+        (loca.Blend(parts=[loca.EASE(), loca.Popularity()]), []),
     ):
         with told() as kinds:
             loca.clone(model).fit(films)
         assert kinds == ["no-validation"]
         with told() as kinds:
             fitted = loca.clone(model).fit(rest, validation=held_out)
+        assert kinds == with_validation
+        with told() as kinds:
             fitted.selected().fit(films)
         assert kinds == []
 
 
 def test_fewer_communities_than_by_default_are_told(films: loca.Interactions) -> None:
     with told() as kinds:
-        loca.Loca(base=loca.EASE(), communities="kernel", alpha=0.5).fit(films)
+        local = loca.Loca(base=loca.EASE(), communities=loca.Kernels())
+        loca.clone(local, combiner=loca.FixedShare(0.5)).fit(films)
     assert kinds == ["communities"]

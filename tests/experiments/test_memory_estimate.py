@@ -12,15 +12,21 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from loca.communities.best_of import BestOf
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.data.synthetic import PlantedData, planted_communities
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError
 from loca.experiments.memory_estimate import FitPlan, plan_fit
 from loca.local.auto import Auto
 from loca.local.blend import Blend
+from loca.local.engines.differences import Differences
+from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.memory import DataSize, MemoryUse
@@ -36,10 +42,10 @@ from loca.models.recommender import Recommender, clone
 from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
-from loca.registry import MODELS
+from loca.registry import COMPONENTS, MODELS
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 300}
-FEW: dict[str, Any] = {"anchors": 3, "local_bytes": 50_000}
+FEW: dict[str, Any] = {"communities": Kernels(n=3), "engine": Differences(max_bytes=50_000)}
 # Every family of models, and how many times the real peak its plan may be.
 FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
     "ease": (lambda: EASE(), 2),
@@ -57,15 +63,18 @@ FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
     "rec-vae": (lambda: RecVAE(latent=50, hidden=100, **QUICK), 2),
     "mult-vae": (lambda: MultVAE(latent=50, **QUICK), 2),
     "mult-dae": (lambda: MultDAE(latent=50, hidden=80, **QUICK), 2.2),
-    "loca-ease": (lambda: Loca(base=EASE(), anchors=3), 2),
+    "loca-ease": (lambda: Loca(base=EASE(), communities=Kernels(n=3)), 2),
     "loca-ease of few bytes": (lambda: Loca(base=EASE(), **FEW), 2),
     "loca-next-ease of few bytes": (lambda: Loca(base=NextEASE(), **FEW), 2),
-    "loca-vae": (lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3), 2),
+    "loca-vae": (lambda: Loca(base=MultVAE(latent=50, **QUICK), communities=Kernels(n=3)), 2),
     "loca-vae one by one": (
-        lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3, engine="one_by_one"),
+        lambda: Loca(base=MultVAE(latent=50, **QUICK), communities=Kernels(n=3), engine=Loop()),
         2,
     ),
-    "loca-rec-vae": (lambda: Loca(base=RecVAE(latent=50, hidden=100, **QUICK), anchors=3), 2),
+    "loca-rec-vae": (
+        lambda: Loca(base=RecVAE(latent=50, hidden=100, **QUICK), communities=Kernels(n=3)),
+        2,
+    ),
     "ensemble-vae": (lambda: Ensemble(base=MultVAE(latent=50, **QUICK), models=5), 2.2),
     "ensemble-ease": (lambda: Ensemble(base=EASE(), models=3), 2),
     "blend": (lambda: Blend(parts=[EASE(), NextEASE(), Popularity()]), 2),
@@ -81,27 +90,32 @@ FOLDERS: dict[str, Callable[[], Recommender]] = {
     "cdae": lambda: CDAE(latent=8, **QUICK),
     "rec-vae": lambda: RecVAE(latent=8, hidden=16, **QUICK),
     "mult-vae": lambda: MultVAE(latent=30, **QUICK),
-    "loca-ease": lambda: Loca(base=EASE(), anchors=3),
-    "loca-ease of few bytes": lambda: Loca(base=EASE(), anchors=3, local_bytes=5000),
+    "loca-ease": lambda: Loca(base=EASE(), communities=Kernels(n=3)),
+    "loca-ease of few bytes": lambda: Loca(
+        base=EASE(), communities=Kernels(n=3), engine=Differences(max_bytes=5000)
+    ),
     "loca-ease around a network": lambda: Loca(
-        base=EASE(), anchors=3, global_model=MultDAE(latent=20, **QUICK)
+        base=EASE(), communities=Kernels(n=3), global_model=MultDAE(latent=20, **QUICK)
     ),
     "loca-ease embedded by a network": lambda: Loca(
-        base=EASE(), anchors=3, embedding=MultVAE(latent=20, **QUICK)
+        base=EASE(), communities=Kernels(n=3, embedding=MultVAE(latent=20, **QUICK))
     ),
     "loca-next-ease around an ease": lambda: Loca(
-        base=NextEASE(), anchors=3, local_bytes=5000, global_model=EASE(l2=300.0)
+        base=NextEASE(),
+        communities=Kernels(n=3),
+        engine=Differences(max_bytes=5000),
+        global_model=EASE(l2=300.0),
     ),
     "loca of popularity": lambda: Loca(
-        base=Popularity(), anchors=3, embedding=TruncatedSVD(dimensions=5)
+        base=Popularity(), communities=Kernels(n=3, embedding=TruncatedSVD(dimensions=5))
     ),
     "loca-dae one by one": lambda: Loca(
-        base=MultDAE(latent=8, **QUICK), anchors=3, engine="one_by_one"
+        base=MultDAE(latent=8, **QUICK), communities=Kernels(n=3), engine=Loop()
     ),
     "ensemble-ease": lambda: Ensemble(base=EASE(), models=3),
     "ensemble-dae": lambda: Ensemble(base=MultDAE(latent=20, **QUICK), models=3),
     "ensemble-next-ease of few bytes": lambda: Ensemble(
-        base=NextEASE(), models=3, local_bytes=5000
+        base=NextEASE(), models=3, engine=Differences(max_bytes=5000)
     ),
 }
 
@@ -212,8 +226,12 @@ def test_a_saved_model_takes_the_planned_bytes(
     "made",
     [
         lambda: SLIM(),
-        lambda: Loca(base=MultVAE(latent=20, **QUICK), anchors=3),
-        lambda: Loca(base=MultVAE(latent=20, **QUICK), anchors=3, answer_precision="float16"),
+        lambda: Loca(base=MultVAE(latent=20, **QUICK), communities=Kernels(n=3)),
+        lambda: Loca(
+            base=MultVAE(latent=20, **QUICK),
+            communities=Kernels(n=3),
+            engine=Stacked(stored="float16"),
+        ),
     ],
     ids=["few pairs have a weight", "only means answer", "only means answer in 16 bits"],
 )
@@ -276,7 +294,7 @@ def test_many_models_hold_what_each_has_fitted_or_trains_with() -> None:
 
 
 def test_the_parts_of_a_blend_stay_one_beside_the_other(planted: PlantedData) -> None:
-    parts = [EASE(), NextEASE(), Loca(base=EASE(), anchors=3)]
+    parts = [EASE(), NextEASE(), Loca(base=EASE(), communities=Kernels(n=3))]
     plan = plan_of(Blend(parts=parts), planted.interactions)
     assert list(plan.parts) == [
         "data", "EASE", "NextEASE", "Loca of EASE: global model", "Loca of EASE: embedding",
@@ -345,7 +363,7 @@ def test_a_stack_that_a_gpu_does_not_hold_waits_in_main_memory(
     planted: PlantedData, gpu: Callable[[int], None]
 ) -> None:
     gpu(10**9)
-    model = Loca(base=MultVAE(latent=20), anchors=40, anchor_selection="random")
+    model = Loca(base=MultVAE(latent=20), communities=Kernels(n=40, anchors="random"))
     ample = use_of(plan_of(model, planted.interactions), "local models")
     assert ample.device < 10**9
     assert ample.main >= ample.training  # a checkpoint's copy
@@ -359,7 +377,7 @@ def test_equations_that_a_gpu_does_not_hold_are_solved_on_the_cpu(
     planted: PlantedData, gpu: Callable[[int], None]
 ) -> None:
     gpu(10**9)
-    model = Loca(base=EASE(), anchors=3, engine="stacked")
+    model = Loca(base=EASE(), communities=Kernels(n=3))
     for name in ("global model", "local models"):
         use = use_of(plan_of(model, planted.interactions), name)
         assert use.device > 4 * 60**2
@@ -399,7 +417,8 @@ def test_the_largest_candidate_is_the_one_that_is_shown(planted: PlantedData) ->
 def test_given_embeddings_are_planned_as_a_parameter(planted: PlantedData) -> None:
     given = GivenEmbeddings(embeddings=torch.eye(400, 7).numpy())
     use = use_of(
-        plan_of(Loca(base=EASE(), anchors=3, embedding=given), planted.interactions), "embedding"
+        plan_of(Loca(base=EASE(), communities=Kernels(n=3, embedding=given)), planted.interactions),
+        "embedding",
     )
     assert use.folder == 4 * 7 * (400 + 60)
 
@@ -412,8 +431,32 @@ def test_what_no_fit_could_do_is_refused_in_one_line(planted: PlantedData) -> No
         ConfigError,
         match=r"embedding: expected an embedder such as TruncatedSVD\(\) or none, found",
     ):
-        plan_of(Loca(base=EASE(), embedding=EASE()), data)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="anchors: 401 were requested, there are only 400 users"):
-        plan_of(Loca(base=EASE(), anchors=401), data)
-    with pytest.raises(ConfigError, match="local_bytes: expected at least"):
-        plan_of(Loca(base=EASE(), local_bytes=7), data)
+        plan_of(Loca(base=EASE(), communities=Kernels(embedding=EASE())), data)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="max_bytes: expected at least"):
+        plan_of(Loca(base=EASE(), engine=Differences(max_bytes=7)), data)
+
+
+@pytest.mark.parametrize("finder", [Kernels, Mixtures, BestOf])
+def test_more_communities_than_users_are_planned_as_one_for_each_user(
+    planted: PlantedData, finder: Any
+) -> None:
+    few, many = (
+        use_of(
+            plan_of(Loca(base=EASE(), communities=finder(n=n)), planted.interactions),
+            "local models",
+        )
+        for n in (400, 4000)
+    )
+    assert few == many
+
+
+@pytest.mark.parametrize("kind", COMPONENTS["CommunityFinder"])
+@pytest.mark.parametrize("base", [EASE(), MultVAE(latent=20, **QUICK)], ids=["ease", "network"])
+def test_every_kind_of_communities_has_a_plan(
+    kind: str, base: Recommender, planted: PlantedData
+) -> None:
+    finder = COMPONENTS["CommunityFinder"][kind]()
+    plan = plan_of(Loca(base=base, communities=finder), planted.interactions)
+    assert {"global model", "communities", "local models"} <= set(plan.fits)
+    use = use_of(plan, "communities")
+    assert 0 < use.main_after <= use.main
