@@ -52,7 +52,7 @@ _HOMES = {
     "loca.models.sglsvd": "SGLSVD",
     "loca.models.slim": "SLIM",
     "loca.models.wmf": "WMF",
-    "loca.persistence.fit_context": "Callback FitContext StopFit checkpoint_in keep_work_in",
+    "loca.persistence.fit_context": "Callback FitContext StopFit checkpoint_in",
     "loca.persistence.recommendation_file": "recommend_to_file",
     "loca.progress": "set_progress show_progress",
     "loca.remarks": "LocaWarning",

@@ -60,7 +60,6 @@ from loca.persistence.fit_context import Callback as Callback
 from loca.persistence.fit_context import FitContext as FitContext
 from loca.persistence.fit_context import StopFit as StopFit
 from loca.persistence.fit_context import checkpoint_in as checkpoint_in
-from loca.persistence.fit_context import keep_work_in as keep_work_in
 from loca.persistence.recommendation_file import recommend_to_file as recommend_to_file
 from loca.progress import set_progress as set_progress
 from loca.progress import show_progress as show_progress

@@ -1,21 +1,24 @@
-"""Parameters of models and strategies, each with the check that refuses what it cannot be."""
+"""Parameters of models and strategies, each declared with the check that refuses a wrong value."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 import numpy as np
 
 from loca.errors import ConfigError
+from loca.persistence.manifest import check_decorated
 
 
 def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
     """Declare a parameter with its check; the default `...` stands for a parameter without one."""
     metadata = {"param": (expected, is_valid)}
-    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
+    if default is ...:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def number(
@@ -83,7 +86,9 @@ class Strategy:
 
 
 def check_params(owner: Any) -> None:
-    """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
+    """Refuse parameters that their fields do not allow; numbers of numpy become plain ones."""
+    kind: type = type(owner)
+    check_decorated(kind)
     for declared in fields(owner):
         if "param" not in declared.metadata:
             continue
@@ -98,24 +103,29 @@ def check_params(owner: Any) -> None:
 def allows_value(owner: Any, parameter: str, value: Any) -> bool:
     """Return whether a parameter of a model or a strategy may have a value, by its declaration."""
     declarations = {declared.name: declared.metadata for declared in fields(owner)}
-    metadata = declarations.get(parameter, {})
+    metadata: Mapping[str, Any] = declarations.get(parameter, {})
     if "param" not in metadata:
         return True
     _, is_valid = metadata["param"]
-    return bool(is_valid(value))
+    return _is_allowed(value, is_valid)
 
 
 def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], bool]) -> None:
     """Refuse a value that is not valid, with what was expected."""
-    try:
-        if is_valid(value):
-            return
-    except (TypeError, ValueError):
-        pass  # of another kind altogether, such as text where a number is expected
-    found = " ".join(f"{value!r:.60}".split())
+    if _is_allowed(value, is_valid):
+        return
+    text = " ".join(f"{value!r:.60}".split())
     if isinstance(value, type):
-        found = f"the class {value.__name__}; write {value.__name__}()"
-    raise ConfigError(f"{name}: expected {expected}, found {found}")
+        text = f"the class {value.__name__}; write {value.__name__}()"
+    raise ConfigError(f"{name}: expected {expected}, found {text}")
+
+
+def _is_allowed(value: Any, is_valid: Callable[[Any], bool]) -> bool:
+    """Return whether a value is valid; text where a number is expected, say, is not."""
+    try:
+        return bool(is_valid(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Saving and loading a model as a folder of safetensors and JSON: whole or not at all, never running code."""
+"""Save and load models as folders of safetensors and JSON, all at once and without running code."""
 
 from loca.persistence.model_io import load_model, save_model
 

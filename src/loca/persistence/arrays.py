@@ -1,4 +1,4 @@
-"""JSON and named arrays as files: safetensors written in pieces, mapped into memory, and checked."""
+"""JSON and named arrays as files: safetensors written in pieces, mapped into memory, checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 # What a manifest notes of an array: {"dtype": …, "shape": […], "checksum": CRC-32 of its bytes}.
 Notes = dict[str, dict[str, Any]]
 
-# safetensors' names of what a model may be made of: plain numbers, nothing that numpy must interpret.
+# safetensors' names of what a model may be made of: plain numbers, nothing to be interpreted.
 DTYPES = {
     **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
     **{f"I{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
@@ -124,8 +124,8 @@ def write_arrays(
 def _aligned_order(arrays: Arrays) -> list[str]:
     """Return the names in an order in which every array starts at a multiple of its item size.
 
-    Whole multiples of the alignment come first, then wide items: so arrays can be mapped into memory,
-    a large one nearly always from a multiple of 64.
+    Whole multiples of the alignment come first, then wide items: so arrays can be mapped into
+    memory, a large one nearly always from a multiple of 64.
     """
 
     def key(name: str) -> tuple[bool, int, str]:
@@ -174,10 +174,10 @@ def map_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 def read_arrays(
     views: Arrays, notes: Mapping[str, Any], *, verify: bool
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of the notes: small ones read and compared, large ones as the views they are.
+    """Return the arrays of the notes: small ones read and compared, large ones as views.
 
-    A file whose header does not promise exactly the arrays of the notes is refused, and none of them
-    is read. The checksum of a large array is looked at only to `verify`, which reads everything.
+    A file whose header does not promise exactly the arrays of the notes is refused, and none of
+    them is read. The checksum of a large array is looked at only to `verify`, which reads all.
     """
     _check_notes(views, notes)
     arrays = {}

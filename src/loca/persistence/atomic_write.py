@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all: written beside their place, moved, locked, read safely."""
+"""Files that appear complete or not at all: written beside their place, moved, locked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_data_file(name: str) -> bool:
 
 @dataclass
 class NewFiles:
-    """The new files of one save, under names of their own, and their sizes; the last is the manifest."""
+    """The new files of a save and their sizes, each under a new name; the last is the manifest."""
 
     folder: Path
     token: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -84,8 +84,8 @@ class NewFiles:
 def updating(folder: Path) -> Iterator[NewFiles]:
     """Update a folder, made when missing, so that all changes at once when the block ends.
 
-    Moving the last new file over the old manifest does it; then the old files go. Whatever goes wrong
-    before takes back what was written.
+    Moving the last new file over the old manifest does it; then the old files go. Whatever goes
+    wrong before takes back what was written.
     """
     with locked(folder, "another save into it is under way"):
         update = NewFiles(folder)
@@ -101,7 +101,8 @@ def updating(folder: Path) -> Iterator[NewFiles]:
                 remove_files(folder, update.sizes, lenient=True)
             raise
         with suppress(OSError):
-            # Were the move lost with the power, the old manifest would come back, and want its files.
+            # Were the move lost with the power, the old manifest would come back, and need its
+            # files.
             _sync(folder)
             data_files = {name for name in os.listdir(folder) if is_data_file(name)}
             remove_files(folder, data_files - update.sizes.keys(), lenient=True)
@@ -114,10 +115,10 @@ def updating(folder: Path) -> Iterator[NewFiles]:
 def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder, which goes with the process.
 
-    A locked folder is refused with the `problem`. It is made where it is missing; folders made for it
-    that end empty are removed. Without a problem, wait for the lock of a file, made when missing.
-    Where a file system has no locks, nobody is shut out: what is written is as safe as ever against a
-    kill.
+    A locked folder is refused with the `problem`. It is made where it is missing; folders made for
+    it that end empty are removed. Without a problem, wait for the lock of a file, made when
+    missing. Where a file system has no locks, nobody is shut out: what is written is as safe as
+    ever against a kill.
     """
     missing = []
     if problem is not None:
@@ -232,7 +233,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 
 def remove_files(folder: Path, names: Iterable[str], *, lenient: bool = False) -> None:
-    """Remove files of a folder in order, where they are there; if `lenient`, as far as that goes."""
+    """Remove files of a folder in order, if they are there; `lenient` ignores all that fails."""
     tolerated = OSError if lenient else FileNotFoundError
     for name in names:
         with suppress(tolerated):

@@ -1,4 +1,4 @@
-"""Checkpoints: the progress of long work in a folder, found again by the run that resumes it, never by another."""
+"""Checkpoints: the progress of long work in a folder, for the run that resumes it alone."""
 
 from __future__ import annotations
 
@@ -43,27 +43,37 @@ from loca.progress import say
 
 T = TypeVar("T")
 
-# The names of files and keys are those of the first version.
 FINGERPRINT_KEY = "subject"
 FINGERPRINT_FILE = f"{FINGERPRINT_KEY}.json"
-_FINGERPRINT_FORMAT, _STATE_FORMAT, _VERSION = "loca-unfinished-work", "loca-state", 2
-_ENDING, _NEW = ".safetensors", ".new"
+_FINGERPRINT_FORMAT = "loca-unfinished-work"
+_STATE_FORMAT = "loca-state"
+_VERSION = 2
+_ENDING = ".safetensors"
+_NEW = ".new"
 _STATE_FILE = r"work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors"
 _FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.new)?", re.ASCII)
 # Three of them and the rest fit the 255 bytes of a file name.
 _LONGEST_STEP = 72
+# A save is followed by so many times as long without one.
+_REST = 10
 # Whatever reading a damaged file may raise; memory that is short is no damage.
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, OSError, SafetensorError, LocaError)
-# Two arrays beside the state's own: its values with the dtype and shape of everything, and the checksums of all others.
-_ABOUT, _CHECKSUMS = "about", "checksums"
+# Two arrays beside the state's own: its values with the dtype and shape of everything, and the
+# checksums of all others.
+_ABOUT = "about"
+_CHECKSUMS = "checksums"
 # The key under which a value is saved that is not a dictionary.
 _VALUE = "$value"
 
 
-class Checkpoint:
-    """The progress of a long piece of work, as named states; without a folder it saves and loads nothing.
+# -- States by name -------------------------------------------------------------------------------
 
-    A state is a dictionary of numpy arrays, plain values, and dictionaries, lists and tuples of these.
+
+class Checkpoint:
+    """The progress of a long piece of work, as named states; without a folder it saves nothing.
+
+    A state is a dictionary of numpy arrays, plain values, and dictionaries, lists and tuples of
+    these.
 
     Parameters
     ----------
@@ -77,7 +87,8 @@ class Checkpoint:
         self._folder = folder
         self._seconds_between = seconds_between
         self._clock = {"last": time.monotonic(), "cost": 0.0}  # one for all parts
-        self._prefix, self._new = "", _NEW
+        self._prefix = ""
+        self._new = _NEW
         # What else goes when the work has ended well.
         self.at_end: list[Callable[[], object]] = []
 
@@ -87,21 +98,25 @@ class Checkpoint:
         return self._folder is not None
 
     def inside(self, name: str) -> Checkpoint:
-        """The same checkpoint with every name inside a part: `best` is saved as `name/best`."""
+        """Return the checkpoint with every name inside a part: `best` is saved as `name/best`."""
         part = copy.copy(self)
         part._prefix = f"{self._prefix}{name}/"
         return part
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """Return the state saved under that name, or None where there is none that can be trusted.
+        """Return the state saved under a name, or None where there is none that can be trusted.
 
-        Large arrays are read-only views of the file, also when it is replaced; copy what is to be changed.
+        Large arrays are read-only views of the file, also when it is replaced; copy what is to be
+        changed.
         """
-        full = self._prefix + name
-        if self._folder is None or not os.path.lexists(path := self._folder / file_name_of(full)):
+        if self._folder is None:
+            return None
+        full_name = self._prefix + name
+        path = self._folder / file_name_of(full_name)
+        if not os.path.lexists(path):
             return None
         try:
-            return _read_state(path, full)
+            return _read_state(path, full_name)
         except _DAMAGE as error:
             reason = " ".join(str(error).split())[:200]
             say(f"{path}: damaged ({reason}); it is not used, and its work is done again")
@@ -111,10 +126,11 @@ class Checkpoint:
         """Save a state in place of what had that name; a kill leaves the one or the other."""
         if self._folder is None:
             return
-        full, started = self._prefix + name, time.monotonic()
-        path = self._folder / file_name_of(full)
+        started = time.monotonic()
+        full_name = self._prefix + name
+        path = self._folder / file_name_of(full_name)
         with _saving(path), written_beside(path, path.name + self._new) as file:
-            _write_state(file, full, state)
+            _write_state(file, full_name, state)
         self._saved(path)
         self._clock["last"] = time.monotonic()
         self._clock["cost"] = self._clock["last"] - started
@@ -123,7 +139,7 @@ class Checkpoint:
         """Do what else belongs to a save."""
 
     def load_or_make(self, name: str, make: Callable[[], T]) -> T:
-        """Return the value saved under that name, or else make and save it.
+        """Return the value saved under a name, or else make and save it.
 
         A dictionary is saved as a state, any other value as a state with one key.
         """
@@ -137,66 +153,76 @@ class Checkpoint:
         return value
 
     def delete(self, name: str) -> None:
-        """Remove what was saved under that name, if anything was."""
+        """Remove what was saved under a name, if anything was."""
         if self._folder is not None:
             remove_files(self._folder, [file_name_of(self._prefix + name)])
 
     def delete_part(self, name: str) -> None:
-        """Remove all that was saved inside the part of that name."""
-        if self._folder is not None:
-            begin = file_name_of(self._prefix + name).removesuffix(_ENDING)
-            remove_files(
-                self._folder,
-                [one for one in own_files(self._folder) if one.startswith(f"{begin}%2F")],
-            )
+        """Remove all that was saved inside the part of a name."""
+        if self._folder is None:
+            return
+        start = file_name_of(self._prefix + name).removesuffix(_ENDING)
+        names = [file for file in own_files(self._folder) if file.startswith(f"{start}%2F")]
+        remove_files(self._folder, names)
 
     def due(self) -> bool:
-        """Whether the seconds between two saves have passed since the last one, or since the start.
+        """Return whether the seconds between two saves have passed since the last, or the start.
 
-        A save that took long is followed by ten times as long without one, so that saving never costs more than a
-        tenth of the time; not so where the seconds are 0, which asks for every save there can be.
+        A save that took long is followed by ten times as long without one, so that saving never
+        costs more than a tenth of the time; not so where the seconds are 0, which asks for every
+        save there can be.
         """
-        wait = (
-            max(self._seconds_between, 10 * self._clock["cost"]) if self._seconds_between else 0.0
-        )
-        return self._folder is not None and time.monotonic() - self._clock["last"] >= wait
+        if self._folder is None:
+            return False
+        wait = 0.0
+        if self._seconds_between:
+            wait = max(self._seconds_between, _REST * self._clock["cost"])
+        return time.monotonic() - self._clock["last"] >= wait
+
+
+# -- Folders --------------------------------------------------------------------------------------
 
 
 def start(folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: bool) -> None:
-    """Make a locked folder ready: unfinished work of the same fingerprint stays where it is resumed, else it goes."""
+    """Make a locked folder ready; unfinished work stays where it is resumed, else it goes."""
     check_start(folder, resume=resume, fresh=fresh)
-    path = folder / FINGERPRINT_FILE
-    if not (resume and holds_work(folder)):
-        if resume:
-            say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
-        remove_files(folder, own_files(folder))
-        with _saving(path), written_beside(path, path.name + _NEW) as file:
-            file.write(
-                sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)})
-            )
+    if resume and holds_work(folder):
+        _check_fingerprint(folder, fingerprint)
+        # Half written by a kill.
+        remove_files(folder, [name for name in own_files(folder) if name.endswith(_NEW)])
+        say(f"going on with the unfinished work in {folder}")
         return
+    if resume:
+        say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
+    remove_files(folder, own_files(folder))
+    path = folder / FINGERPRINT_FILE
+    body = {FINGERPRINT_KEY: dict(fingerprint)}
+    with _saving(path), written_beside(path, path.name + _NEW) as file:
+        file.write(sealed_json(_FINGERPRINT_FORMAT, _VERSION, body))
+
+
+def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
+    """Refuse unfinished work of another fingerprint."""
+    path = folder / FINGERPRINT_FILE
     try:
-        before = open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION)
-        check_types(before, {FINGERPRINT_KEY: dict})
+        written = open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION)
+        check_types(written, {FINGERPRINT_KEY: dict})
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; start over with --fresh") from None
-    difference = first_difference(before[FINGERPRINT_KEY], fingerprint)
+    difference = first_difference(written[FINGERPRINT_KEY], fingerprint)
     if difference is not None:
         raise ConfigError(
-            f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and "
-            "data it was begun with, or start over with --fresh"
+            f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the "
+            "settings and data it was begun with, or start over with --fresh"
         )
-    remove_files(
-        folder, [name for name in own_files(folder) if name.endswith(_NEW)]
-    )  # half written by a kill
-    say(f"going on with the unfinished work in {folder}")
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
-    """Refuse a folder of something else, and unfinished work that the caller neither resumes nor drops."""
+    """Refuse a folder of something else, and work that is neither resumed nor dropped."""
     if resume and fresh:
         raise ConfigError(
-            "--resume goes on with unfinished work, --fresh drops it; expected one of them, found both"
+            "--resume goes on with unfinished work, --fresh drops it; expected one of them, "
+            "found both"
         )
     if not os.path.lexists(folder):
         return
@@ -204,9 +230,18 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
         raise ModelFileError(
             f"{folder}: expected a folder for unfinished work, found a file; choose another --out"
         )
+    _check_foreign(folder)
+    if holds_work(folder) and not (resume or fresh):
+        raise ConfigError(
+            f"{folder} holds unfinished work of an earlier run; add --resume to go on with it, "
+            "or --fresh to start over"
+        )
+
+
+def _check_foreign(folder: Path) -> None:
+    """Refuse a folder that holds something else, and no sound fingerprint."""
     try:
-        # The fingerprint first: without a sound one nothing here is loca's, with it other files are just left alone.
-        names = sorted(os.listdir(folder), key=lambda name: (name != FINGERPRINT_FILE, name))
+        names = os.listdir(folder)
         is_own = FINGERPRINT_FILE in names and holds_format(
             folder / FINGERPRINT_FILE, _FINGERPRINT_FORMAT
         )
@@ -214,90 +249,64 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
         raise ModelFileError(
             f"{folder}: cannot be looked into ({error.strerror}); choose another --out"
         ) from None
-    foreign = [name for name in names if name == FINGERPRINT_FILE or not _FILE_NAME.fullmatch(name)]
-    if foreign and not is_own:
-        raise ModelFileError(
-            f"{folder}: not unfinished work of loca's (it holds {foreign[0]!r:.60}); nothing was touched, "
-            "move it or choose another --out"
-        )
-    if holds_work(folder) and not (resume or fresh):
-        raise ConfigError(
-            f"{folder} holds unfinished work of an earlier run; add --resume to go on with it, or --fresh to start over"
-        )
-
-
-def first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first thing in which two fingerprints differ, as a person would say it; None where they are the same."""
-    before, after = _flat(then), _flat(now)
-    for name in dict.fromkeys((*after, *before)):
-        old, new = before.get(name, "not set"), after.get(name, "not set")
-        # By their JSON: that is what a fingerprint comes back as, and NaN would not even equal itself.
-        if name in before and name in after and dump_json(old) == dump_json(new):
-            continue
-        if (name not in before and new is None) or (name not in after and old is None):
-            continue  # a parameter that one of the versions does not have or write, and that is not set in the other
-        if name == "data":
-            return "the data have changed"
-        return (
-            f"it was written by loca {old}, this is loca {new}"
-            if name == "loca"
-            else f"{name}: {old} then, {new} now"
-        )
-    return None
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Every value inside nested mappings and lists by its dotted name."""
-    if not isinstance(value, Mapping | list | tuple):
-        return {name: value}
-    flat: dict[str, Any] = {}
-    for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
-        flat.update(_flat(one, f"{name}.{key}" if name else str(key)))
-    return flat
+    if is_own:
+        return  # other files are just left alone
+    # The fingerprint first: without a sound one nothing here is loca's.
+    for name in sorted(names, key=lambda name: (name != FINGERPRINT_FILE, name)):
+        if name == FINGERPRINT_FILE or not _FILE_NAME.fullmatch(name):
+            raise ModelFileError(
+                f"{folder}: not unfinished work of loca's (it holds {name!r:.60}); "
+                "nothing was touched, move it or choose another --out"
+            )
 
 
 def holds_work(folder: Path) -> bool:
-    """Whether anything was saved in the folder; files without a fingerprint are litter, and no work."""
+    """Return whether anything was saved in a folder; files without a fingerprint are litter."""
     names = own_files(folder)
     return FINGERPRINT_FILE in names and any(name.endswith(_ENDING) for name in names)
 
 
 def own_files(folder: Path) -> list[str]:
-    """The names of a checkpoint's files, the fingerprint first: once it is gone, the others are litter."""
+    """Return the names of a checkpoint's files, the fingerprint first.
+
+    Once it is gone, the others are litter.
+    """
     names = [name for name in os.listdir(folder) if _FILE_NAME.fullmatch(name)]
     return sorted(names, key=lambda name: name != FINGERPRINT_FILE)
 
 
 def file_name_of(name: str) -> str:
-    """The file of the state called `name`; a long step of the name is cut, and made distinct by a digest."""
-    steps = []
-    for step in name.split("/"):
-        short = quote(step, safe="")
-        if len(short) > _LONGEST_STEP:
-            # File systems take 255 bytes for a name; a state says its full name inside.
-            begin = re.sub(r"[^\w-]", "", step, flags=re.ASCII)[:40]
-            short = f"{begin}-{hashlib.blake2b(step.encode(), digest_size=8).hexdigest()}"
-        steps.append(short)
-    return f"work-{'%2F'.join(steps)}{_ENDING}"
+    """Return the file of a state; a long step of the name is cut, and made distinct by a digest."""
+    return f"work-{'%2F'.join(map(_short_step, name.split('/')))}{_ENDING}"
+
+
+def _short_step(step: str) -> str:
+    quoted = quote(step, safe="")
+    if len(quoted) <= _LONGEST_STEP:
+        return quoted
+    # File systems take 255 bytes for a name; a state says its full name inside.
+    start = re.sub(r"[^\w-]", "", step, flags=re.ASCII)[:40]
+    return f"{start}-{hashlib.blake2b(step.encode(), digest_size=8).hexdigest()}"
 
 
 @contextmanager
 def writable_folder(folder: Path) -> Iterator[bool]:
-    """Whether the folder, made when missing, may be written; it is locked against a second run meanwhile."""
+    """Yield whether a folder, made when missing, may be written; it is locked meanwhile."""
     with ExitStack() as lock:
-        forbidden = None
+        problem = None
         with _saving(folder):
             try:
                 lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
-                forbidden = error.strerror
-        if forbidden:
+                problem = error.strerror
+        if problem is not None:
             say(
-                f"{folder}: may not be made ({forbidden}); this run cannot be resumed should it be interrupted"
+                f"{folder}: may not be made ({problem}); this run cannot be resumed should it be "
+                "interrupted"
             )
-        yield not forbidden
+        yield problem is None
 
 
 @contextmanager
@@ -307,8 +316,8 @@ def _saving(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelFileError(
-            f"{path}: cannot keep unfinished work: {error.strerror or type(error).__name__}; what was saved before is "
-            f"as it was; {advice_on(error)}"
+            f"{path}: cannot keep unfinished work: {error.strerror or type(error).__name__}; "
+            f"what was saved before is as it was; {advice_on(error)}"
         ) from error
 
 
@@ -319,10 +328,58 @@ def remove_work(folder: Path) -> None:
         folder.rmdir()
 
 
-def _write_state(file: BinaryIO, name: str, state: Mapping[str, Any]) -> None:
-    """Write a state called `name`; the file must be open for writing and reading.
+# -- Fingerprints ---------------------------------------------------------------------------------
 
-    The checksums are known once all is written, and are then put into the place left for them: no array is read twice.
+
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return the first thing in which two fingerprints differ, in words; None where in nothing."""
+    old_values = _flat(before)
+    new_values = _flat(now)
+    for name in dict.fromkeys((*new_values, *old_values)):
+        if not _is_same(name, old_values, new_values):
+            old = old_values.get(name, "not set")
+            new = new_values.get(name, "not set")
+            return _difference(name, old, new)
+    return None
+
+
+def _is_same(name: str, old_values: Mapping[str, Any], new_values: Mapping[str, Any]) -> bool:
+    """Return whether a value is the same in two fingerprints; None is as good as none."""
+    if name not in old_values:
+        return new_values[name] is None
+    if name not in new_values:
+        return old_values[name] is None
+    # By their JSON: that is what a fingerprint comes back as, and NaN would not even equal itself.
+    return dump_json(old_values[name]) == dump_json(new_values[name])
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    if name == "data":
+        return "the data have changed"
+    if name == "loca":
+        return f"it was written by loca {old}, this is loca {new}"
+    return f"{name}: {old} then, {new} now"
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Return every value inside nested mappings and lists by its dotted name."""
+    if not isinstance(value, Mapping | list | tuple):
+        return {name: value}
+    flat: dict[str, Any] = {}
+    elements = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, element in elements:
+        flat.update(_flat(element, f"{name}.{key}" if name else str(key)))
+    return flat
+
+
+# -- Files of states ------------------------------------------------------------------------------
+
+
+def _write_state(file: BinaryIO, name: str, state: Mapping[str, Any]) -> None:
+    """Write a state called `name` into a file that is open for writing and reading.
+
+    The checksums are known once all is written, and are then put into the place left for them: no
+    array is read twice.
     """
     for key in state:
         if type(key) is not str:
@@ -330,19 +387,18 @@ def _write_state(file: BinaryIO, name: str, state: Mapping[str, Any]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     values = write_values(state, arrays, f"state {name!r}, value")
     try:
-        read_values(values, arrays, {})
+        read_values(values, dict(arrays), {})
     except ValueError as error:  # it could be written, but no `load` would give it back
         raise ModelFileError(
             f"state {name!r}: {error}; expected arrays, plain values, and dictionaries, lists and "
             "tuples of these"
         ) from None
-    shapes = {key: type_of(key, array) for key, array in arrays.items()}
     about = {
         "format": _STATE_FORMAT,
         "version": _VERSION,
         "name": name,
         "state": values,
-        "arrays": shapes,
+        "arrays": {key: type_of(key, array) for key, array in arrays.items()},
     }
     arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
     notes, starts = write_arrays(file, {**arrays, _CHECKSUMS: np.zeros(len(arrays), np.uint32)})
@@ -359,12 +415,10 @@ def _read_state(path: Path, name: str) -> dict[str, Any]:
     views = map_arrays(path)
     if not {_ABOUT, _CHECKSUMS} <= set(views):
         raise ValueError("not a state that loca has saved")
-    text, checksums = views.pop(_ABOUT), views.pop(_CHECKSUMS)
-    if (
-        checksums.dtype != np.uint32
-        or checksums.ndim != 1
-        or zlib.crc32(text.data) != checksums[-1]
-    ):
+    text = views.pop(_ABOUT)
+    checksums = views.pop(_CHECKSUMS)
+    is_list = checksums.dtype == np.uint32 and checksums.ndim == 1 and len(checksums) > 0
+    if not is_list or zlib.crc32(text.data) != checksums[-1]:
         raise ValueError("changed since it was saved")
     about = parse_json(text.tobytes())
     check_types(about, {"format": str, "version": int})
@@ -374,7 +428,6 @@ def _read_state(path: Path, name: str) -> dict[str, Any]:
     if about["name"] != name:
         raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
     pairs = zip(about["arrays"].items(), checksums[:-1].tolist(), strict=True)
-    arrays = read_arrays(
-        views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True
-    )
+    notes = {key: {**shape, "checksum": checksum} for (key, shape), checksum in pairs}
+    arrays = read_arrays(views, notes, verify=True)
     return read_values(about["state"], arrays, {})

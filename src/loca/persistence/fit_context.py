@@ -6,12 +6,12 @@ import inspect
 import os
 import secrets
 import shutil
-import warnings
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy.typing as npt
 from scipy.sparse import csr_array
@@ -95,12 +95,13 @@ class Callback(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class FitContext:
-    """Hold what a fit runs with beside its data; the default saves nothing, reports to nobody and shares nothing.
+    """Hold what a fit runs with beside its data; the default saves, reports and shares nothing.
 
     Parameters
     ----------
     checkpoint : Checkpoint, default Checkpoint()
-        Where the fit saves its progress, and finds that of an interrupted run; `checkpoint_in` makes one.
+        Where the fit saves its progress, and finds that of an interrupted run; `checkpoint_in`
+        makes one.
     callbacks : sequence of Callback, default ()
         What looks at the score after each evaluation on validation, and may end a training by
         `StopFit`.
@@ -109,13 +110,15 @@ class FitContext:
     part : str, default ""
         The part of the model that is fitted, such as `"global model"`; empty for the model itself.
     order_checked : bool, default False
-        Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
+        Whether the caller has warned of an order that looks like the file's; a model then does not
+        warn again.
     executor : object or None, default None
-        What trains many local models in shards, such as `loca.cluster.RayExecutor`; None trains them here.
+        What trains many local models in shards, such as `loca.cluster.RayExecutor`; None trains
+        them here.
 
     Examples
     --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
     >>> rest, held_out, _ = loca.hold_last(data, 2)
     >>> class Epochs(list[int]):
     ...     def on_epoch(self, part: str, epoch: int, score: float) -> None:
@@ -141,11 +144,8 @@ class FitContext:
                 raise ConfigError(f"callbacks: expected {expected}, found {callback!r:.60}")
 
     def __repr__(self) -> str:
-        return (
-            "FitContext(…)"
-            if self.checkpoint.saves or self.callbacks or self.cache
-            else "FitContext()"
-        )
+        is_default = not (self.checkpoint.saves or self.callbacks or self.cache)
+        return "FitContext()" if is_default else "FitContext(…)"
 
     def inside(self, name: str) -> FitContext:
         """Return the same context with a checkpoint whose names stand inside `name`.
@@ -252,8 +252,8 @@ class FitContext:
         learner: Any = model
         known = inspect.signature(learner.fit).parameters
         offered = {"context": self, "metric": metric, "device": device}
-        given = {name: value for name, value in offered.items() if name in known}
-        learner.fit(train, user_weights=user_weights, validation=validation, **given)
+        options = {name: value for name, value in offered.items() if name in known}
+        learner.fit(train, user_weights=user_weights, validation=validation, **options)
         return model
 
     def fit_part(
@@ -267,9 +267,10 @@ class FitContext:
         metric: Metric = DEFAULT_METRIC,
         device: str = "auto",
     ) -> Learner:
-        """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
+        """Fit a part of a model, or take it from the cache of fits on the same data.
 
-        User weights belong to one model alone: with them, and without a cache, the part is simply fitted.
+        User weights belong to one model alone: with them, and without a cache, the part is simply
+        fitted.
 
         Parameters
         ----------
@@ -322,54 +323,75 @@ class FitCache:
     ) -> Learner:
         """Return a fitted model with the parameters of `model`: to the bit what a fit gives.
 
-        A fit is found wherever it was made; between a CPU and a GPU it differs by rounding.
+        A fit is taken wherever it was made; between a CPU and a GPU it differs by rounding.
         """
+        name = self._name_of(model, train, validation, metric)
+        if name is None:
+            return context.fit(model, train, validation=validation, metric=metric, device=device)
+        path = self.folder / name
+        # Whoever comes second waits for the first: to fit the same twice would earn nothing.
+        with locked(path.with_name(f"{name}.lock")):
+            fitted = self._load(type(model), path)
+            if fitted is None:
+                fitted = context.fit(
+                    model, train, validation=validation, metric=metric, device=device
+                )
+                self._save(fitted, path)
+            elif hasattr(fitted, "to"):
+                fitted.to(device)
+        if hasattr(fitted, "train_data_"):
+            fitted.train_data_ = train if isinstance(train, Interactions) else None
+        tell_remarks(getattr(fitted, "remarks_", ()))
+        return fitted
+
+    def _name_of(
+        self, model: Any, train: Data, validation: HeldOut | None, metric: Metric
+    ) -> str | None:
+        """Return the name of a fit; None where no fingerprint tells it from another."""
         import loca
 
         data = train if isinstance(train, Interactions) else csr_array(train)
         parts = [loca.__version__, fingerprint(model), fingerprint(data), fingerprint(validation)]
-        parts += [] if metric == DEFAULT_METRIC else [str(metric)]
+        if metric != DEFAULT_METRIC:
+            parts.append(str(metric))
         if None in parts or metric.function is not None:
-            return context.fit(model, train, validation=validation, metric=metric, device=device)
-        path, found = self.folder / str(fingerprint(parts)), None
-        # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
-        with locked(path.with_name(f"{path.name}.lock")):
-            with suppress(ModelFileError, OSError):
-                found = load_model(path, {**self.kinds, type(model).__name__: type(model)})
-                os.utime(path)
-            if not isinstance(found, type(model)):
-                found = context.fit(
-                    model, train, validation=validation, metric=metric, device=device
-                )
-                self._save(found, path)
-            elif hasattr(found, "to"):
-                found.to(device)
-        if hasattr(found, "train_data_"):
-            found.train_data_ = train if isinstance(train, Interactions) else None
-        tell_remarks(getattr(found, "remarks_", ()))
-        return found
+            return None
+        return str(fingerprint(parts))
+
+    def _load(self, kind: type[Learner], path: Path) -> Learner | None:
+        """Return the fit of a folder, or None."""
+        kinds = ChainMap({kind.__name__: kind}, cast(Any, self.kinds))
+        with suppress(ModelFileError, OSError):
+            fitted = load_model(path, kinds)
+            os.utime(path)
+            return fitted if isinstance(fitted, kind) else None
+        return None
 
     def _save(self, model: Any, path: Path) -> None:
         """Save a fit beside its place and move it there; where that fails it is just not shared."""
-        beside = self.folder / f"{_NEW}{secrets.token_hex(8)}"
+        new_path = self.folder / f"{_NEW}{secrets.token_hex(8)}"
         try:
             if hasattr(model, "train_data_"):
                 model.train_data_ = None  # the data is at hand wherever the fit is loaded
-            save_model(model, beside)
+            save_model(model, new_path)
             shutil.rmtree(path, ignore_errors=True)
-            os.rename(beside, path)
-            fits = [
-                one
-                for one in self.folder.iterdir()
-                if one.is_dir() and not one.name.startswith(_NEW)
-            ]
-            for one in sorted(fits, key=lambda one: one.stat().st_mtime_ns)[:-_MOST_FITS]:
-                shutil.rmtree(one, ignore_errors=True)
+            os.rename(new_path, path)
+            self._remove_oldest()
         except (ModelFileError, OSError) as error:
-            say(
-                f"{type(model).__name__}: its fit cannot be shared ({' '.join(str(error).split())[:200]})"
-            )
-            shutil.rmtree(beside, ignore_errors=True)
+            reason = " ".join(str(error).split())[:200]
+            say(f"{type(model).__name__}: its fit cannot be shared ({reason})")
+            shutil.rmtree(new_path, ignore_errors=True)
+
+    def _remove_oldest(self) -> None:
+        """Remove the fits that nobody has used for longest, but for a few."""
+        fits = [
+            path
+            for path in self.folder.iterdir()
+            if path.is_dir() and not path.name.startswith(_NEW)
+        ]
+        fits.sort(key=lambda path: path.stat().st_mtime_ns)
+        for path in fits[:-_MOST_FITS]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 NO_CONTEXT = FitContext()
@@ -393,12 +415,12 @@ def checkpoint_in(
     folder : str or Path
         Made when missing.
     fingerprint : mapping of JSON values
-        All that the outcome depends on (`loca` is the version, `data` a digest). Progress of work with another
-        fingerprint is refused, never mixed.
+        All that the outcome depends on (`loca` is the version, `data` a digest). Progress of work
+        with another fingerprint is refused, never mixed.
     resume : bool
-        Go on from the progress found in the folder.
+        Go on from the progress in the folder.
     fresh : bool, default False
-        Drop the progress found in the folder. With neither `resume` nor `fresh` it is refused.
+        Drop the progress in the folder. With neither `resume` nor `fresh` it is refused.
     seconds_between : float, default 60.0
         How much work a kill may lose.
 
@@ -411,10 +433,11 @@ def checkpoint_in(
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
+    >>> fingerprint = {"data": "planted", "seed": 0}
     >>> with TemporaryDirectory() as parent:
     ...     work = Path(parent, "work")
-    ...     with loca.checkpoint_in(work, fingerprint={"data": "planted", "seed": 0}, resume=True) as context:
+    ...     with loca.checkpoint_in(work, fingerprint=fingerprint, resume=True) as context:
     ...         model = loca.MultVAE(latent=8, epochs=2).fit(data, context=context)
     ...     work.exists()
     False
@@ -442,45 +465,3 @@ def checkpoint_in(
         for end in checkpoint.at_end:
             end()
         remove_work(path)
-
-
-@contextmanager
-def keep_work_in(
-    folder: Path, *, subject: Fingerprint, resume: bool, **options: Any
-) -> Iterator[FitContext]:
-    """Call `checkpoint_in` under its former name, with a warning.
-
-    What it yields must now be given to `fit` as `context`.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when missing.
-    subject : mapping of JSON values
-        The `fingerprint` of `checkpoint_in`.
-    resume : bool
-        Go on from the progress found in the folder.
-    **options
-        `fresh` and `seconds_between`, as for `checkpoint_in`.
-
-    Yields
-    ------
-    FitContext
-        To be given to `fit` as `context`.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as parent, warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", DeprecationWarning)
-    ...     with loca.keep_work_in(Path(parent, "work"), subject={"data": "planted"}, resume=True) as context:
-    ...         print(type(context).__name__)
-    FitContext
-    """
-    warnings.warn(
-        "keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3
-    )
-    with checkpoint_in(folder, fingerprint=subject, resume=resume, **options) as context:
-        yield context

@@ -7,16 +7,16 @@ Whatever is fitted declares what it learns as dataclass fields:
     centre_: Recommender = learned_part(Recommender, "items")
 
 A name such as "items" is one size in all fields of an object. A part has its own sizes; it shares
-only those that are named for it. Files may come from strangers: shape, type and range of every field
-are checked here, what no field declares is refused, and `check` of the class looks at what concerns
-several fields.
+only those that are named for it. Files may come from strangers: shape, type and range of every
+field are checked here, what no field declares is refused, and `check` of the class looks at what
+concerns several fields.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -235,13 +235,22 @@ class Learner(Persistent):
 def learned_fields(kind: type) -> Mapping[str, LearnedField]:
     """Return the learned fields of a class by their names; refuse a class that is half declared."""
     check_decorated(kind)
-    if not dataclasses.is_dataclass(kind):
+    if not _is_dataclass(kind):
         return {}
     return {
         declared.name: declared.metadata[LEARNED]
         for declared in fields(kind)
         if LEARNED in declared.metadata
     }
+
+
+def _is_dataclass(value: object) -> bool:
+    return dataclasses.is_dataclass(value)
+
+
+def _fields_of(learner: object) -> Mapping[str, LearnedField]:
+    kind: type = type(learner)
+    return learned_fields(kind)
 
 
 def _stored_name(name: str) -> str:
@@ -255,7 +264,7 @@ def state_of(learner: Persistent) -> ModelState:
     """Return all that was learned, as a folder stores it beside the parameters."""
     _check_all_declared(learner)
     state = ModelState()
-    for name, learned_field in learned_fields(type(learner)).items():
+    for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
         if value is not None:
             values = ModelState()
@@ -268,19 +277,19 @@ def state_of(learner: Persistent) -> ModelState:
     return state
 
 
-def _check_all_declared(learner: Persistent) -> None:
+def _check_all_declared(learner: Any) -> None:
     """Refuse to save an object that would come back without something that it has learned."""
-    kind: Any = type(learner)
-    if not dataclasses.is_dataclass(kind):
+    name_of_class = type(learner).__name__
+    if not _is_dataclass(learner):
         raise ModelFileError(
-            f"{kind.__name__}: cannot be saved, as it is no dataclass; write @dataclass above the "
+            f"{name_of_class}: cannot be saved, as it is no dataclass; write @dataclass above the "
             "class, and declare what it learns with `learned`"
         )
-    declared = {value.name for value in fields(kind)}
+    declared = {declared.name for declared in fields(learner)}
     for name, value in getattr(learner, "__dict__", {}).items():
         if name.endswith("_") and value is not None and name not in declared:
             raise ModelFileError(
-                f"{kind.__name__}: cannot be saved, as {name!r} is not declared; write "
+                f"{name_of_class}: cannot be saved, as {name!r} is not declared; write "
                 f'`{name}: … = learned("items", …)` in the class'
             )
 
@@ -288,7 +297,7 @@ def _check_all_declared(learner: Persistent) -> None:
 def parts_of(learner: Persistent) -> dict[str, Any]:
     """Return the fitted parts of an object by the names under which a folder stores them."""
     state = ModelState()
-    for name, learned_field in learned_fields(type(learner)).items():
+    for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
         if isinstance(learned_field, LearnedPart | LearnedParts) and value is not None:
             learned_field.write(_stored_name(name), value, state)
@@ -296,8 +305,8 @@ def parts_of(learner: Persistent) -> dict[str, Any]:
 
 
 def stored_params(learner: Persistent) -> dict[str, Any]:
-    """Return the parameters that a folder stores; a value that is made of what was learned has none."""
-    declared = learned_fields(type(learner))
+    """Return the parameters that a folder stores; arguments that were learned are none."""
+    declared = _fields_of(learner)
     return {name: value for name, value in get_params(learner).items() if name not in declared}
 
 
@@ -306,15 +315,17 @@ def stored_params(learner: Persistent) -> dict[str, Any]:
 
 def restored(kind: Any, params: Mapping[str, Any], state: ModelState) -> Any:
     """Return the fitted object of a class again; refuse a state that does not fit."""
-    declared = learned_fields(kind)
+    declared: Mapping[str, LearnedField] = learned_fields(kind)
+    if not _is_dataclass(kind):
+        raise ModelFileError(f"{kind.__name__}: expected a dataclass that declares what it learns")
     for name in params:
         if name in declared:
             raise ModelFileError(f"{kind.__name__}: {name} is learned, and no parameter")
-    if _is_made_of(kind, declared):
-        learner = kind(**params, **_read_values(kind, params, state, owner=None))
+    if any(argument.init for argument in fields(kind) if argument.name in declared):
+        learner = kind(**params, **_read_values(kind.__name__, declared, params, state, owner=None))
     else:
         learner = kind(**params)
-        values = _read_values(kind, get_params(learner), state, owner=learner)
+        values = _read_values(kind.__name__, declared, get_params(learner), state, owner=learner)
         for name, value in values.items():
             setattr(learner, name, value)
     try:
@@ -326,33 +337,30 @@ def restored(kind: Any, params: Mapping[str, Any], state: ModelState) -> Any:
     return learner
 
 
-def _is_made_of(kind: Any, declared: Iterable[str]) -> bool:
-    """Return whether learned fields are arguments of the constructor."""
-    return any(argument.init for argument in fields(kind) if argument.name in declared)
-
-
 def _read_values(
-    kind: Any, params: Mapping[str, Any], state: ModelState, owner: Any
+    kind: str,
+    declared: Mapping[str, LearnedField],
+    params: Mapping[str, Any],
+    state: ModelState,
+    owner: Any,
 ) -> dict[str, Any]:
     """Return the learned fields of a state by name; refuse what does not fit, or is left over."""
     unread = state.copy()
     sizes = {name: value for name, value in params.items() if type(value) is int}
     values: dict[str, Any] = {}
-    for name, learned_field in learned_fields(kind).items():
+    for name, learned_field in declared.items():
         stored_name = _stored_name(name)
         if learned_field.optional and not learned_field.is_stored(stored_name, unread):
             continue
         try:
             values[name] = learned_field.read(stored_name, unread, sizes, owner)
         except KeyError as error:
-            raise ModelFileError(f"{kind.__name__}: {error.args[0]} is missing") from error
+            raise ModelFileError(f"{kind}: {error.args[0]} is missing") from error
         except ValueError as error:
-            raise ModelFileError(f"{kind.__name__}: {stored_name}: {error}") from error
+            raise ModelFileError(f"{kind}: {stored_name}: {error}") from error
     for unknown in unread.names():
-        known = list(state.names() - unread.names())
-        raise ModelFileError(
-            f"{kind.__name__}: {unknown!r:.60} is nothing that it learns{did_you_mean(unknown, known)}"
-        )
+        nearest = did_you_mean(unknown, map(_stored_name, declared))
+        raise ModelFileError(f"{kind}: {unknown!r:.60} is nothing that it learns{nearest}")
     return values
 
 
@@ -360,9 +368,9 @@ def _read_values(
 
 
 def sizes_of(learner: Any) -> Sizes:
-    """Return the named sizes of what was learned; of what declares no items those that it counts."""
+    """Return the named sizes of what was learned; items that are not declared are counted."""
     sizes: Sizes = {}
-    for name, learned_field in learned_fields(type(learner)).items():
+    for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
         if value is not None:
             sizes |= learned_field.sizes(value)
@@ -376,7 +384,7 @@ def size_of(learner: Any, size: str) -> int | None:
 
     The first field that has it answers: a part is not asked by many that share it.
     """
-    for name, learned_field in learned_fields(type(learner)).items():
+    for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
         sizes = learned_field.sizes(value) if value is not None else {}
         if size in sizes:
@@ -392,7 +400,7 @@ def selections(learner: Any) -> dict[str, Any]:
     A part that is no model by itself hands on its own.
     """
     chosen: dict[str, Any] = {}
-    for name, learned_field in learned_fields(type(learner)).items():
+    for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
         if value is None:
             continue
@@ -408,20 +416,22 @@ def with_items(learner: AnyPart, n_items: int) -> AnyPart:
     """Return a copy for more items, for which arrays over the items get zeros."""
     changes = {
         name: learned_field.with_items(getattr(learner, name), n_items)
-        for name, learned_field in learned_fields(type(learner)).items()
+        for name, learned_field in _fields_of(learner).items()
         if getattr(learner, name) is not None
     }
     larger: Any = copy.copy(learner)
     for name, value in changes.items():
         object.__setattr__(larger, name, value)
     for cached in fields(larger):
-        if not cached.name.startswith("_"):
-            continue
-        # It was made of the arrays, and is made again.
-        is_made = cached.default_factory is not dataclasses.MISSING
-        default = cached.default_factory() if is_made else cached.default  # type: ignore[misc]
-        object.__setattr__(larger, cached.name, default)
+        if cached.name.startswith("_"):  # it was made of the arrays, and is made again
+            object.__setattr__(larger, cached.name, _default_of(cached))
     return cast(AnyPart, larger)
+
+
+def _default_of(declared: dataclasses.Field[Any]) -> Any:
+    if declared.default_factory is not dataclasses.MISSING:
+        return declared.default_factory()
+    return declared.default
 
 
 def supports_new_items(learner: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Kinds of learned fields: how arrays, sparse matrices and facts are stored, checked and measured."""
+"""Kinds of learned fields: how arrays, sparse matrices and facts are stored and checked."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NOT_VALID = (TypeError, ValueError, LookupError, AttributeError)
 class LearnedField(ABC):
     """How one learned field is stored, checked and measured.
 
-    `selects` names the parameter that the value becomes in a refit. An `optional` field may be None,
-    and is then not stored.
+    `selects` names the parameter that the value becomes in a refit. An `optional` field may be
+    None, and is then not stored.
     """
 
     selects: str | None = None
@@ -47,7 +47,7 @@ class LearnedField(ABC):
         """
 
     def is_stored(self, name: str, state: ModelState) -> bool:
-        """Return whether a state holds the value, or a piece of it; an optional one may be missing."""
+        """Return whether a state holds the value, or a piece of it; it is asked where optional."""
         return True
 
     def sizes(self, value: Any) -> Sizes:

@@ -40,7 +40,7 @@ _NUMBER_TYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 @dataclass(frozen=True)
 class ModelState:
-    """Everything that a fitted object has learned, by name: arrays, facts, and the parts inside it."""
+    """Everything that a fitted object has learned, by name: arrays, facts and parts inside it."""
 
     arrays: Arrays = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class ModelState:
         return [*self.arrays, *self.facts, *self.parts]
 
     def update(self, other: ModelState, owner: str) -> None:
-        """Add what another state holds; refuse a name that is there, which one of them would lose."""
+        """Add what another state holds; refuse a name that is there, as one value would be lost."""
         pairs = ((self.arrays, other.arrays), (self.facts, other.facts), (self.parts, other.parts))
         for values, more in pairs:
             for name in values.keys() & more.keys():
@@ -66,7 +66,7 @@ class ModelState:
 
 
 class Persistent:
-    """What declares the fields that it learns (`loca.persistence.learned`), and is saved by them."""
+    """What declares the fields that it learns (`loca.persistence.learned`) and is saved by them."""
 
     def check(self) -> None:
         """Refuse learned fields that do not fit each other; called when they were loaded."""
@@ -105,6 +105,7 @@ def parameter_names(kind: type) -> tuple[str, ...]:
     return tuple(inspect.signature(kind).parameters)
 
 
+@lru_cache(maxsize=256)
 def check_decorated(kind: type) -> None:
     """Refuse a class that declares fields without the decorator that makes them."""
     for ancestor in kind.__mro__:
@@ -122,7 +123,7 @@ def is_model(value: object) -> bool:
 
 
 def write_value(value: Any, arrays: Arrays, where: str) -> Any:
-    """Return the JSON value that stands for `value`; arrays in it go into `arrays`, under new names."""
+    """Return the JSON value that stands for `value`; arrays in it go into `arrays`, newly named."""
     if type(value) in _PLAIN:
         return value
     if type(value) is list:
@@ -277,7 +278,7 @@ def _is_model_class(kind: object) -> bool:
 
 
 def _is_value_class(kind: object) -> bool:
-    """Return whether this is a class of frozen values, which check themselves when they are made."""
+    """Return whether this is a class of frozen values, which check themselves when made."""
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or _is_model_class(kind):
         return False
     return bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]

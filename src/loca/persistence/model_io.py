@@ -1,4 +1,4 @@
-"""A model as a folder: saved all at once, loaded after every file was checked; nothing in it is run."""
+"""A model as a folder: saved all at once, loaded after every file was checked, never run."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any
 
     `kinds` names every class of model or value object that may be in it. Anything missing, foreign,
     damaged or too large for the memory is refused with ModelFileError. Large arrays stay in their
-    files, mapped read-only, and a save over the folder does not touch them; their sizes and positions
-    are checked, their contents only with `verify`, which reads everything.
+    files, mapped read-only, and a save over the folder does not touch them; their sizes and
+    positions are checked, their contents only with `verify`, which reads everything.
     """
     path = Path(folder)
     while True:

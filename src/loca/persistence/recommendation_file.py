@@ -1,4 +1,4 @@
-"""Lists for many users as a file: Parquet, CSV or JSON lines, written block by block, whole or not at all."""
+"""Lists for many users as a file of Parquet, CSV or JSON lines, written block by block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _ENDINGS = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 
 @dataclass(frozen=True)
 class RecommendationFile:
-    """Where lists were written: the file, the users who were answered, how many of them got nothing, and the rows."""
+    """Where lists were written, and how many.
+
+    `users` counts the users who were answered, `users_without_items` those of them who got nothing,
+    and `rows` the rows of the file.
+    """
 
     path: Path
     users: int
@@ -51,8 +55,9 @@ def recommend_to_file(
 ) -> RecommendationFile:
     """Find the n best items for each user and write them into a file, block by block.
 
-    The columns are user, item, score, rank (from 1), and title where items have titles. The lists are never in memory
-    all at once. The file appears when it is whole; after an error or Ctrl-C what was there before stays.
+    The columns are user, item, score, rank (from 1), and title where items have titles. The lists
+    are never in memory all at once. The file appears when it is complete; after an error or Ctrl-C
+    what was there before stays.
 
     Parameters
     ----------
@@ -61,7 +66,8 @@ def recommend_to_file(
     who : user id, list of ids, list or dict of histories, data frame, Interactions or sparse matrix
         As for `recommend`; `model.train_data_` takes all users that the model was fitted on.
     path : str or Path
-        The file; its name ends in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, which chooses the format.
+        The file; its name ends in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, which chooses the
+        format.
     n : int, default 10
         How many items to list for each user; at most as many as there are.
     hide_seen : bool, default True
@@ -73,7 +79,7 @@ def recommend_to_file(
     candidates : dict or None, default None
         The items to choose from for each user id; a user who is not in it may get any.
     on_unknown : {"error", "skip", "popular"}, default "error"
-        What becomes of unknown users, unknown items and empty histories, as for `recommend`.
+        What becomes of unknown users and items and of empty histories, as for `recommend`.
     recency : Recency, None or "model", default "model"
         How the items of a history are weighted, as for `recommend`.
 
@@ -85,7 +91,7 @@ def recommend_to_file(
     Examples
     --------
     >>> import tempfile
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12).interactions
     >>> model = loca.EASE().fit(data)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = loca.recommend_to_file(model, data, f"{folder}/recs.csv", n=3)
@@ -94,58 +100,73 @@ def recommend_to_file(
     >>> written.users, written.rows
     (60, 180)
     """
-    import polars
-
     path = check_ending(path)
     request = Request(model, who, n, None, hide_seen, only, never, candidates, on_unknown, recency)
-    # Ids and titles as polars has them: looked up there for a whole block, not one by one.
-    users = _series(ids_of_one_type(request.histories.users))
-    items, labels = _series(request.histories.items.values), request.histories.items.labels
-    titles = None if labels is None else _series(labels)
-    schema = {
-        "user": users.dtype,
-        "item": items.dtype,
-        "score": polars.Float32(),
-        "rank": polars.Int64(),
-    }
-    if titles is not None:
-        schema["title"] = titles.dtype
-    counts: list[int] = []
-
-    def frames() -> Iterator[polars.DataFrame]:
-        for block, found in request.blocks():
-            is_filled = found.item_rows >= 0
-            counts.extend(is_filled.sum(axis=1).tolist())
-            places, ranks = np.nonzero(is_filled)
-            listed = found.item_rows[is_filled]
-            columns = [
-                users.gather(block[places]),
-                items.gather(listed),
-                found.scores[is_filled],
-                ranks + 1,
-            ]
-            columns += [] if titles is None else [titles.gather(listed)]
-            yield polars.DataFrame(dict(zip(schema, columns, strict=True)), schema=schema)
-
+    table = _Table(request)
     with whole_file(path) as file:
-        _write(frames(), schema, path.name.lower(), file)
+        _write(table.frames(), table.schema, path.name.lower(), file)
+    counts = table.counts
     return RecommendationFile(path, len(counts), counts.count(0), sum(counts))
 
 
+class _Table:
+    """The table of a request, made block by block; `counts` says how many items each user got."""
+
+    def __init__(self, request: Request) -> None:
+        import polars
+
+        histories = request.histories
+        # Ids and titles as polars has them, in which those of a whole block are looked up at once.
+        self._users = _series(ids_of_one_type(histories.users))
+        self._items = _series(histories.items.values)
+        self._titles = None
+        self.schema: dict[str, Any] = {
+            "user": self._users.dtype,
+            "item": self._items.dtype,
+            "score": polars.Float32(),
+            "rank": polars.Int64(),
+        }
+        if histories.items.labels is not None:
+            self._titles = _series(histories.items.labels)
+            self.schema["title"] = self._titles.dtype
+        self._request = request
+        self.counts: list[int] = []
+
+    def frames(self) -> Iterator[polars.DataFrame]:
+        """Yield the rows of each block of users."""
+        import polars
+
+        for block, lists in self._request.blocks():
+            is_filled = lists.item_rows >= 0
+            self.counts.extend(is_filled.sum(axis=1).tolist())
+            users, ranks = np.nonzero(is_filled)
+            item_rows = lists.item_rows[is_filled]
+            columns: list[Any] = [
+                self._users.gather(block[users]),
+                self._items.gather(item_rows),
+                lists.scores[is_filled],
+                ranks + 1,
+            ]
+            if self._titles is not None:
+                columns.append(self._titles.gather(item_rows))
+            data = dict(zip(self.schema, columns, strict=True))
+            yield polars.DataFrame(data, schema=self.schema)
+
+
 def check_ending(path: str | Path) -> Path:
-    """The path of a file of lists; an ending that stands for no format is refused."""
+    """Return the path of a file of lists; refuse an ending that stands for no format."""
     path = Path(path)
-    if not path.name.lower().endswith(_ENDINGS) or path.name.lower() in _ENDINGS:
-        raise DataError(
-            f"{path}: expected a file name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
-        )
+    name = path.name.lower()
+    if not name.endswith(_ENDINGS) or name in _ENDINGS:
+        endings = ", ".join(_ENDINGS[:-1])
+        raise DataError(f"{path}: expected a file name that ends in {endings} or {_ENDINGS[-1]}")
     if path.is_dir():
         raise DataError(f"{path}: expected a file, found a folder")
     return path
 
 
 def _series(values: npt.NDArray[Any]) -> polars.Series:
-    """Ids or titles as polars has them, which takes text from lists only."""
+    """Return ids or titles as polars has them, which takes text from lists only."""
     import polars
 
     return polars.Series(values.tolist() if values.dtype == object else values)
@@ -154,31 +175,20 @@ def _series(values: npt.NDArray[Any]) -> polars.Series:
 def _write(
     frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO
 ) -> None:
-    """Write frames as they come. Polars writes in a thread of its own, so that Ctrl-C and errors end the work here."""
-    from polars.io.plugins import register_io_source
+    """Write frames as they come.
 
+    Polars writes in a thread of its own, so that Ctrl-C and errors end the work here.
+    """
     waiting: queue.Queue[polars.DataFrame | None] = queue.Queue(maxsize=2)
     problems: list[BaseException] = []
 
-    def source(*_: Any) -> Iterator[polars.DataFrame]:
+    def handed_over() -> Iterator[polars.DataFrame]:
         while (frame := waiting.get()) is not None:
             yield frame
 
-    def sink() -> None:
-        table = register_io_source(source, schema=schema)
+    def write() -> None:
         try:
-            packed: Any = (
-                gzip.GzipFile(fileobj=file, mode="wb")
-                if name.endswith(".gz")
-                else nullcontext(file)
-            )
-            with packed as target:
-                if name.endswith(".parquet"):
-                    table.sink_parquet(target)
-                elif ".csv" in name:
-                    table.sink_csv(target)
-                else:
-                    table.sink_ndjson(target)
+            _sink(handed_over(), schema, name, file)
         except BaseException as problem:  # polars raises KeyboardInterrupt where it runs
             problems.append(problem)
 
@@ -188,7 +198,7 @@ def _write(
                 waiting.put(frame, timeout=0.1)
                 break
 
-    thread = threading.Thread(target=sink, daemon=True)
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     try:
         for frame in frames:
@@ -199,4 +209,24 @@ def _write(
         hand_over(None)
         thread.join()
     if problems:
-        raise OSError(str(problems[0])) if isinstance(problems[0], Exception) else problems[0]
+        problem = problems[0]
+        raise OSError(str(problem)) if isinstance(problem, Exception) else problem
+
+
+def _sink(
+    frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO
+) -> None:
+    """Write all frames in the format of a file name."""
+    from polars.io.plugins import register_io_source
+
+    table = register_io_source(lambda *_: frames, schema=schema)
+    compressed: Any = nullcontext(file)
+    if name.endswith(".gz"):
+        compressed = gzip.GzipFile(fileobj=file, mode="wb")
+    with compressed as target:
+        if name.endswith(".parquet"):
+            table.sink_parquet(target)
+        elif ".csv" in name:
+            table.sink_csv(target)
+        else:
+            table.sink_ndjson(target)

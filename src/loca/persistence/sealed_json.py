@@ -24,7 +24,7 @@ def seal(body: Mapping[str, Any]) -> int:
 
 
 def open_sealed(data: bytes, form: str, version: int, advice: str = "") -> Any:
-    """Return what a sealed JSON file says; ValueError where format, version or checksum are wrong."""
+    """Return what a sealed JSON file says; ValueError where format, version or seal is wrong."""
     body = parse_json(data)
     if type(body) is not dict or body.pop("format", None) != form:
         raise ValueError(f"not a loca model: expected the format {form!r}")
@@ -33,8 +33,8 @@ def open_sealed(data: bytes, form: str, version: int, advice: str = "") -> Any:
     checksum = body.pop("checksum")
     if written_version > version:
         raise ValueError(
-            f"written in format {written_version} by a newer loca, this one reads format {version}; "
-            "upgrade loca"
+            f"written in format {written_version} by a newer loca, this one reads format "
+            f"{version}; upgrade loca"
         )
     if written_version < version:
         raise ValueError(

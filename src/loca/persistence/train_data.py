@@ -97,7 +97,7 @@ def _arrays_of(interactions: Interactions) -> dict[str, Any]:
 
 
 def read_train_data(folder: Path, written: Mapping[str, Any]) -> Interactions:
-    """Return the interactions again, equal in ids, order, times and recency; they check themselves."""
+    """Return the interactions again, equal in ids, order, times and recency."""
     users, items = (
         _read_ids(folder / written[name], checksum)
         for name, checksum in zip(("users", "items"), written["checksums"], strict=True)
