@@ -12,18 +12,23 @@ from scipy.sparse import csr_array
 
 import loca
 import loca.local.auto as automatic_file
+from loca.communities.best_of import BestOf
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import TEMPERATURES, Mixtures
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_last
 from loca.evaluation.evaluate import mean_value
 from loca.evaluation.metrics import METRICS, Counts, Hits, Metric, Values, ndcg
 from loca.local.auto import Auto, NetworkPlan
 from loca.local.blend import Blend
+from loca.local.combiner import SHARES, FixedShare
 from loca.local.ensemble import Ensemble
-from loca.local.loca import ALPHAS, TEMPERATURES, Loca
-from loca.local.local_models import Validator
+from loca.local.judge import Judge
+from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
+from loca.paper.stopping import StopEach
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.registry import KINDS
 from loca.search_space import Among, Budget, Space
@@ -89,15 +94,16 @@ def validation_of(split: Split) -> HeldOut:
         EASE(keep="auto"),
         NETWORK,
         Ensemble(base=NETWORK, models=2),
-        Loca(base=EASE(), anchors=4),
-        Loca(base=EASE(), anchors=4, communities="mixture"),
-        Loca(base=EASE(), anchors=4, communities="auto"),
-        Loca(base=NETWORK, anchors=4, communities="auto"),
-        Loca(base=NETWORK, anchors=4, stopping="community"),
-        Blend(parts=[EASE(), Loca(base=NETWORK, anchors=3)]),
+        Loca(base=EASE(), communities=Kernels(n=4)),
+        Loca(base=EASE(), communities=Mixtures(n=4)),
+        Loca(base=EASE(), communities=BestOf(n=4)),
+        Loca(base=EASE(), communities=BestOf(finders=(Kernels(n=4), Mixtures(n=4)))),
+        Loca(base=NETWORK, communities=BestOf(n=4)),
+        Loca(base=NETWORK, communities=Kernels(n=4), engine=StopEach()),
+        Blend(parts=[EASE(), Loca(base=NETWORK, communities=Kernels(n=3))]),
         Auto(trials=6),
     ],
-    ids=lambda model: f"{type(model).__name__} {getattr(model, 'communities', '')}",
+    ids=str,
 )
 def test_a_fit_measures_nothing_but_the_metric(
     model: Any, planted_split: Split, only_metric: Metric
@@ -143,30 +149,32 @@ def test_training_stops_where_the_metric_is_best() -> None:
 
 def test_the_share_of_the_global_model_is_chosen_by_the_metric() -> None:
     split = scripted_split()
-    base, whole = Scripted(script=(SECOND,)), Scripted(script=(FIRST,))
-    model = Loca(base=base, global_model=whole, anchors=1, answer_bandwidth=100.0)
+    model = Loca(
+        base=Scripted(script=(SECOND,)),
+        global_model=Scripted(script=(FIRST,)),
+        communities=Kernels(n=1, answer_bandwidth=100.0),
+    )
     model.fit(split.train, validation=split.validation, metric="ndcg@1")
-    assert model.alpha_ is not None
-    assert model.alpha_ >= 0.5
+    assert model.local_.combiner.share >= 0.5
     model.fit(split.train, validation=split.validation, metric=LATE)
-    assert model.alpha_ == 0.0
+    assert model.local_.combiner == FixedShare(0.0)
 
 
 def test_the_temperature_of_memberships_is_chosen_by_the_metric(planted_split: Split) -> None:
     validation = validation_of(planted_split)
     temperatures = []
     for metric in (Metric.of("ndcg@10"), WORST):
-        model = Loca(base=EASE(l2=10.0), communities="mixture", anchors=6)
+        model = Loca(base=EASE(l2=10.0), communities=Mixtures(n=6))
         model.fit(planted_split.train, validation=validation, metric=metric)
         values = []
         for temperature in TEMPERATURES:
-            communities: Any = replace(model.communities_, temperature=temperature)  # type: ignore[type-var]
-            weights = communities.answer_weights(model.embedder_.embed(validation.history_matrix))  # type: ignore[union-attr]
-            judge = Validator(validation, weights, model.global_, metric)
-            values.append(judge.score(model.locals_, ALPHAS))  # type: ignore[arg-type]
+            communities: Any = replace(model.local_.communities, temperature=temperature)
+            panel = Judge(validation, metric, model.global_).panel_of(communities)
+            combiners = [FixedShare(share) for share in SHARES]
+            values.append(panel.scores(model.local_.models, combiners))
         best = int(np.argmax([max(of_shares[::3]) for of_shares in values]))
-        assert model.communities_.temperature == TEMPERATURES[best]  # type: ignore[union-attr]
-        assert model.alpha_ == ALPHAS[int(np.argmax(values[best]))]
+        assert model.local_.communities.temperature == TEMPERATURES[best]
+        assert model.local_.combiner.share == SHARES[int(np.argmax(values[best]))]
         temperatures.append(TEMPERATURES[best])
     assert temperatures[0] != temperatures[1]
 

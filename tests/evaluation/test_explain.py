@@ -19,6 +19,7 @@ from loca.local.explain import (
     AnswersOfCommunities,
     AnswersOfParts,
     CommunityAnswer,
+    Locality,
     PartAnswer,
     raised_items,
     short_title,
@@ -128,7 +129,7 @@ def communities(names: IdMap) -> AnswersOfCommunities:
         CommunityAnswer(j, LONG, w, 500 + j, np.array(one, np.int32), figures, typical, figures + j)
         for j, (one, w) in enumerate(zip(lists, (0.5, 0.2, 0.1), strict=True))
     )
-    locality = loca.communities.communities.Locality(0.2, 0.9, 3.0)
+    locality = Locality(0.2, 0.9, 3.0)
     return AnswersOfCommunities(
         answers, 0.2, np.array([3, 4, 5, 6, 14], np.int32), figures, 671, locality
     )
