@@ -156,7 +156,7 @@ def test_the_core_runs_without_readers_commands_and_plots() -> None:
         "import loca\n"
         "data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions\n"
         "split = loca.leave_last_out(data, test=2, validation=2)\n"
-        "model = loca.Loca(base=loca.EASE(), anchors=3).fit(split.train, validation=split.validation)\n"
+        "model = loca.Loca(base=loca.EASE()).fit(split.train, validation=split.validation)\n"
         "print(loca.evaluate(model, split.test, at=(10,)))\n"
     )
     done = subprocess.run(

@@ -81,6 +81,7 @@ from loca.communities.finder import Communities as Communities
 from loca.communities.finder import CommunityFinder as CommunityFinder
 from loca.communities.kernel import Kernels as Kernels
 from loca.communities.mixture import Mixtures as Mixtures
+from loca.communities.multinomial_mixture import MultinomialMixture as MultinomialMixture
 from loca.communities.random_groups import RandomGroups as RandomGroups
 from loca.local.combiner import Combiner as Combiner
 from loca.local.combiner import FixedShare as FixedShare

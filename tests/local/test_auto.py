@@ -21,7 +21,7 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
 from loca.local.auto import Auto, Climb, NetworkPlan, Search, Trial
 from loca.local.blend import Blend
-from loca.local.stacked.trainer import StackedTrainer
+from loca.local.engines.stacked.trainer import StackedTrainer
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
@@ -290,7 +290,7 @@ def test_every_part_learns_with_the_user_weights(
     assert isinstance(auto.model_, Blend)
     assert auto.model_.models_
     histories = questions.history_matrix
-    for part in auto.model_.models_.values():
+    for part in auto.model_.answering().values():
         weighted = (
             clone(part).fit(train, user_weights=weights, validation=questions).score(histories)
         )
