@@ -10,7 +10,7 @@ from importlib.resources import files
 _COLUMNS = {
     "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-vae": "MultVAE", "ease": "EASE", "rec-vae": "RecVAE",
     "llorma": "LLORMA", "sglsvd": "sGLSVD", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE",
-    "loca-paper-vae": "LOCA_VAE", "loca-paper-ease": "LOCA_EASE",
+    "paper-loca-vae": "LOCA_VAE", "paper-loca-ease": "LOCA_EASE",
 }  # fmt: skip
 
 

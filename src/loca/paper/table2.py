@@ -73,8 +73,6 @@ _GAINS_HEADER = (
     "p Wilcoxon (Holm)",
     "",
 )
-# What a model of many is made of; LLORMA has anchors too and is one model.
-_COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
 _DEALT = tuple(name for name in MIXTURES if name.startswith("dealt-"))
 _MIXED = tuple(name for name in MIXTURES if name not in _DEALT)
@@ -310,12 +308,9 @@ def _row(results: Results, name: str) -> tuple[str, ...]:
 
 
 def row_name(name: str, runs: Iterable[ComparedModel]) -> str:
-    """The model's label, and how many local models or members it has: LOCA_VAE (300)."""
-    settings = (one.parameters for one in runs)
-    counts = dict.fromkeys(
-        one[by] for one in settings if (by := _COUNTED_BY.get(one["model"])) is not None
-    )
-    return f"{labelled(name)} ({', '.join(map(str, counts))})" if counts else labelled(name)
+    """Return the model's label, and how many local models or members it has: LOCA_VAE (300)."""
+    sizes = dict.fromkeys(run.size for run in runs if run.size is not None)
+    return f"{labelled(name)} ({', '.join(map(str, sizes))})" if sizes else labelled(name)
 
 
 def _printed(data: str | None, name: str, metric: str = MAIN) -> str:
@@ -357,7 +352,7 @@ def gains_of(results: Results) -> tuple[Gain, ...]:
     bests = {BEST: best} | ({} if baseline == best else {BASELINE: baseline})
     pairs = list[tuple[str, str | None, str]]()
     for name in (*LOCALS, *(one for one in AUTHORS if one in results.benchmark.names)):
-        kind = name.removeprefix("loca-").removeprefix("paper-")
+        kind = name.removeprefix("paper-").removeprefix("loca-")
         others = {BASE: RECORDS[name].base, **bests, ENSEMBLE: f"ensemble-{kind}"}
         pairs += [(name, other, over) for over, other in others.items()]
     for name in _MIXED:

@@ -17,8 +17,10 @@ from loca.data.id_map import Id, IdMap
 from loca.data.splits import Split
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, rank_top_n
-from loca.models.recommender import clone
-from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Results
+from loca.local.combiner import LocalOnly
+from loca.local.loca import Loca
+from loca.models.recommender import clone, fitted
+from loca.paper.benchmark import Benchmark, Measurement, PaperItem, Results, of_size
 from loca.paper.report import Finding, Records, ReportItem, ReportTable
 from loca.progress import bar
 from loca.text_table import TextTable
@@ -136,9 +138,8 @@ class Table4(PaperItem):
         if not benchmark.data.genres or benchmark.protocol != "clean":
             return []
         # LOCA_VAE whose covered users the local models alone answer for, as in the paper.
-        model = clone(
-            benchmark.model("loca-vae"), anchors=benchmark.sizes.sweep_models, alpha="paper"
-        )
+        model = of_size(benchmark.model("loca-vae"), benchmark.sizes.sweep_models)
+        model = clone(model, combiner=LocalOnly())
         labels = benchmark.split.test.histories.items.labels
         titles = [] if labels is None else list(map(repr, labels.tolist()))
         # The digest of the data knows neither genres nor titles.
@@ -264,7 +265,7 @@ def two_genre_users(
 
 
 def find_case(
-    model: Any,
+    model: Loca,
     split: Split,
     genres: Mapping[Id, Genres],
     *,
@@ -284,7 +285,7 @@ def find_case(
     if not users:
         return Case(criteria, n, (test.n_users, 0, 0), [], [])
     histories = csr_array(test.history_matrix[[one.row for one in users]])
-    answering = model.communities_.answer_weights(model.embed(histories))
+    answering = model.answer_weights(histories)
     answered = np.flatnonzero(np.diff(answering.indptr) >= 2)
     counts, taken = (test.n_users, len(users), len(answered)), answered[: criteria.users]
     users = [users[place] for place in taken]
@@ -306,14 +307,16 @@ def find_case(
     if (study := case.study) is None:
         return case
     place = ids.index(study["user"])
-    user, items, local_share = users[place], test.histories.items, 1 - model.alpha_
+    user, items = users[place], test.histories.items
+    combiner = fitted(model.local_, model).combiner
+    global_share = float(combiner.global_shares(csr_array(lists.weights[[place]]))[0])
     # Once each, in the order in which the user came to them.
     targets = list(dict.fromkeys(test.targets.items_of(user.row).tolist()))
     shown: list[tuple[str, float | None, list[int]]] = []
     for number in (study["best_local_a"], study["best_local_b"]):
-        weight = local_share * float(lists.weights[place, number])
+        weight = (1 - global_share) * float(lists.weights[place, number])
         shown.append((f"Local {number}", weight, lists.local[place, number].tolist()))
-    shown.append(("Global", 1 - local_share, lists.global_[place].tolist()))
+    shown.append(("Global", global_share, lists.global_[place].tolist()))
     shown += [("LOCA", None, lists.loca[place].tolist()), ("Held out", None, targets)]
     records: Records = []
     for name, share, rows in shown:
@@ -342,7 +345,7 @@ class _ListsOf:
     `weights` is the share of each local model in the answer of the local ones; 0 where it does not answer.
     """
 
-    def __init__(self, model: Any, histories: csr_array, answering: csr_array, n: int) -> None:
+    def __init__(self, model: Loca, histories: csr_array, answering: csr_array, n: int) -> None:
         user_count, model_count = answering.shape
         step = block_rows(histories.shape[1])
 
@@ -354,19 +357,18 @@ class _ListsOf:
             return ranked
 
         self.local = np.full((user_count, model_count, n), -1, np.int32)
+        models = fitted(model.local_, model).models
         by_model = answering.tocsc()
         with bar("lists of local models", model_count) as progress:
             for number in range(model_count):
                 members = by_model.indices[by_model.indptr[number] : by_model.indptr[number + 1]]
-                self.local[members, number] = top(
-                    partial(model.locals_.score_with, number), members
-                )
+                self.local[members, number] = top(partial(models.score_with, number), members)
                 progress.advance()
         weights = answering.toarray().astype(np.float64)
         self.weights = weights / weights.sum(axis=1, keepdims=True)  # (users, models)
-        self.global_, self.loca = (
-            top(one.score, np.arange(user_count)) for one in (model.global_, model)
-        )
+        everyone = np.arange(user_count)
+        self.global_ = top(fitted(model.global_, model).score, everyone)
+        self.loca = top(model.score, everyone)
 
 
 def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> dict[str, Any]:
