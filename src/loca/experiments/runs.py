@@ -544,7 +544,7 @@ def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_tuning(
-    written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender
+    written: Mapping[str, Any], arrays: dict[str, Any], template: Recommender
 ) -> Tuning:
     kinds = _kinds([template])
     values = {name: read_value(written[name], arrays, kinds) for name in ("best", "settings")}
