@@ -1,9 +1,9 @@
-"""Small models that keep the recommender's contract, to be saved and loaded, and how to compare them."""
+"""Small fitted objects with declared state, to be saved and loaded, and how to compare them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +12,14 @@ import numpy as np
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.errors import ConfigError, NotFittedError
+from loca.errors import ConfigError
 from loca.persistence import load_model, save_model
+from loca.persistence.learned import LearnedPart, Learner, declare, learned
+from loca.persistence.learned_fields import LearnedField, Sizes
 from loca.persistence.manifest import ModelState, get_params, is_model
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Share:
     """A value object that checks itself, as bandwidths do."""
 
@@ -29,72 +31,80 @@ class Share:
             raise ConfigError(f"share: expected a number from 0 to 1, found {self.of!r}")
 
 
-class Leaf:
+@dataclass(frozen=True, kw_only=True)
+class LearnedStore(LearnedField):
+    """All arrays, or all facts, of any names."""
+
+    store: str
+
+    def write(self, name: str, value: dict[str, Any], state: ModelState) -> None:
+        getattr(state, self.store).update(value)
+
+    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> dict[str, Any]:
+        values = dict(getattr(state, self.store))
+        getattr(state, self.store).clear()
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPartStore(LearnedPart):
+    """All parts, of any names."""
+
+    def write(self, name: str, value: dict[str, Any], state: ModelState) -> None:
+        state.parts.update(value)
+
+    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> dict[str, Any]:
+        parts = dict(state.parts)
+        state.parts.clear()
+        for part in parts.values():
+            self.check(part, sizes)
+        return parts
+
+
+@dataclass(kw_only=True, eq=False)
+class Leaf(Learner):
     """A model without parts: one array and any parameter."""
 
-    def __init__(self, *, strength: Any = 1.0, share: Any = None) -> None:
-        self.strength = strength
-        self.share = share
-        self.train_data_: Interactions | None = None
-        self.weights_: np.ndarray | None = None
+    strength: Any = 1.0
+    share: Any = None
+    train_data_: Interactions | None = field(default=None, init=False)
+    weights_: Any = learned("rows", "columns")
 
-    def fit(self, train: Interactions, rng: np.random.Generator) -> Self:
+    def fit(self, train: Interactions | None, rng: np.random.Generator) -> Self:
         self.train_data_ = train
         self.weights_ = rng.normal(size=(7, 3)).astype(np.float32)
         return self
 
-    def state(self) -> ModelState:
-        if self.weights_ is None:
-            raise NotFittedError("this Leaf has not been fitted")
-        return ModelState(arrays={"weights": self.weights_})
 
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        weights = state.arrays["weights"]
-        if weights.ndim != 2:
-            raise ValueError(f"weights:\n expected 2 axes, found {weights.ndim}")
-        model.weights_ = weights
-        return model
+@dataclass(kw_only=True, eq=False)
+class Tree(Learner):
+    """A model with arrays of all kinds, facts, and models inside it, of any names."""
 
+    base: Any = None
+    options: Any = ()
+    anchors: int = 3
+    train_data_: Interactions | None = field(default=None, init=False)
+    arrays_: dict[str, Any] = declare(LearnedStore(store="arrays"))
+    facts_: dict[str, Any] = declare(LearnedStore(store="facts"))
+    parts_: dict[str, Any] = declare(LearnedPartStore(kind=Learner))
 
-class Tree:
-    """A model with arrays of all kinds, facts, and models inside it."""
-
-    def __init__(self, *, base: Any = None, options: Any = (), anchors: int = 3) -> None:
-        if not isinstance(anchors, int) or anchors < 1:
-            raise ConfigError(f"anchors: expected at least 1, found {anchors!r}")
-        self.base = base
-        self.options = options
-        self.anchors = anchors
-        self.train_data_: Interactions | None = None
-        self.arrays_: dict[str, np.ndarray] = {}
-        self.facts_: dict[str, Any] = {}
-        self.parts_: dict[str, Any] = {}
+    def __post_init__(self) -> None:
+        if not isinstance(self.anchors, int) or self.anchors < 1:
+            raise ConfigError(f"anchors: expected at least 1, found {self.anchors!r}")
+        self.arrays_ = {}
+        self.facts_ = {}
+        self.parts_ = {}
 
     def fit(self, train: Interactions | None) -> Self:
         self.train_data_ = train
         return self
-
-    def state(self) -> ModelState:
-        return ModelState(self.arrays_, self.facts_, self.parts_)
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        model.arrays_, model.facts_, model.parts_ = (
-            dict(state.arrays),
-            dict(state.facts),
-            dict(state.parts),
-        )
-        return model
 
 
 KINDS: dict[str, type] = {"Leaf": Leaf, "Tree": Tree, "Share": Share}
 
 
 def example_interactions(kind: str = "text") -> Interactions:
-    """Three users and four items with ids of a kind, titles, times and a recency."""
+    """Return three users and four items with ids of a kind, titles, times and a recency."""
     user_ids: dict[str, Any] = {
         "text": ["ann", "bö\n", "\ud800x"],
         "int": [7, -1, 2**62],
@@ -112,11 +122,11 @@ def example_interactions(kind: str = "text") -> Interactions:
 
 
 def example_model(seed: int = 0, known: Interactions | None = None) -> Tree:
-    """A fitted tree two levels deep; other seeds give other numbers everywhere."""
+    """Return a fitted tree two levels deep; other seeds give other numbers everywhere."""
     rng = np.random.default_rng(seed)
     known = example_interactions() if known is None else known
     inner = Tree(base=None, anchors=seed + 1).fit(None)
-    inner.parts_ = {"deep": Leaf(strength=np.float32(0.1)).fit(known, rng)}
+    inner.parts_ = {"deep": Leaf(strength=np.float32(0.1)).fit(None, rng)}
     model = Tree(
         base=Leaf(strength=(1, 2.5), share=Share(0.25, "é")), options={"a": [1, None]}, anchors=5
     ).fit(known)
@@ -131,23 +141,24 @@ def example_model(seed: int = 0, known: Interactions | None = None) -> Tree:
         "one": np.array(seed + 0.5),
     }
     model.facts_ = {"epochs": seed, "scores": [0.25, float("inf")], "by": {3: "three", "$x": ()}}
-    model.parts_ = {"global": Leaf(share=rng.normal(size=3)).fit(known, rng), "local/0": inner}
+    shared = Leaf(share=rng.normal(size=3)).fit(None, rng)
+    model.parts_ = {"global": shared, "local 0": inner, "centre": shared}
     return model
 
 
 def load(folder: Path) -> Any:
-    """The model of a folder, with the example kinds."""
+    """Return the model of a folder, with the example kinds."""
     return load_model(folder, KINDS)
 
 
 def through_a_folder(model: Any, folder: Path) -> Any:
-    """The model again, saved and loaded."""
+    """Return the model again, saved and loaded."""
     save_model(model, folder)
     return load(folder)
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values, models or whole trees are equal to the last bit and of the same types."""
+    """Return whether values, models or trees are equal to the last bit and of the same types."""
     if type(left) is not type(right):
         return False
     if isinstance(left, np.ndarray) and left.dtype != object:
@@ -165,11 +176,12 @@ def same(left: Any, right: Any) -> bool:
         return same(get_params(left), get_params(right)) and same(_learned(left), _learned(right))
     if dataclasses.is_dataclass(left):
         return all(
-            same(getattr(left, one.name), getattr(right, one.name))
-            for one in dataclasses.fields(left)
+            same(getattr(left, attribute.name), getattr(right, attribute.name))
+            for attribute in dataclasses.fields(left)
         )
     return bool(left == right)
 
 
 def _learned(model: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(model).items() if name.endswith("_")}
+    names = [declared.name for declared in dataclasses.fields(model)]
+    return {name: getattr(model, name) for name in names if name.endswith("_")}

@@ -17,18 +17,23 @@ from safetensors.numpy import load_file
 
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
+from loca.communities.random_groups import RandomGroups
 from loca.data.splits import Split
 from loca.errors import ModelFileError
+from loca.local.engines.differences import Differences
+from loca.local.engines.loop import Loop
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, clone
 from loca.persistence import arrays as array_files
 from loca.persistence import load_model, save_model
 from loca.persistence.arrays import Notes, map_arrays, read_arrays, write_arrays
-from loca.persistence.model_io import seal
+from loca.persistence.sealed_json import seal
 from loca.registry import KINDS as CATALOGUE
 from saved_model_examples import (
     KINDS,
@@ -160,9 +165,8 @@ def make_huge(folder: Path, rows: int) -> None:
     manifest = json.loads((folder / "model.json").read_text())
     manifest["files"][path.name] = path.stat().st_size
     manifest["model"]["arrays"]["arrays"]["state/large"]["shape"] = [rows, 4096]
-    manifest["checksum"] = seal(
-        {name: manifest[name] for name in ("written_by", "files", "known", "model")}
-    )
+    sealed = ("written_by", "model", "known", "files", "report", "remarks")
+    manifest["checksum"] = seal({name: manifest[name] for name in sealed})
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -199,7 +203,7 @@ def test_every_array_of_a_tree_can_be_mapped(tmp_path: Path, all_mapped: None) -
         assert same(load_model(tmp_path / "m", KINDS, verify=verify), example_model())
 
 
-NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 2}
+NARROW = Kernels(n=2, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.2))
 SMALL = {"latent": 4, "epochs": 2, "batch_size": 200}
 EMBEDDINGS = np.random.default_rng(0).random((400, 4), np.float32)
 
@@ -209,11 +213,19 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "ease": EASE,
     "mult-vae": lambda: MultVAE(hidden=6, **SMALL),
     "mult-dae": lambda: MultDAE(**SMALL),
-    "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD(dimensions=4), **NARROW),
-    "loca-given": lambda: Loca(
-        base=EASE(), embedding=GivenEmbeddings(embeddings=EMBEDDINGS), **NARROW
+    "loca-ease": lambda: Loca(
+        base=EASE(), communities=clone(NARROW, embedding=TruncatedSVD(dimensions=4))
     ),
-    "loca-vae": lambda: Loca(base=MultVAE(**SMALL), **NARROW),
+    "loca-given": lambda: Loca(
+        base=EASE(), communities=clone(NARROW, embedding=GivenEmbeddings(embeddings=EMBEDDINGS))
+    ),
+    "loca-vae": lambda: Loca(base=MultVAE(**SMALL), communities=NARROW),
+    "loca-mixtures": lambda: Loca(base=EASE(), communities=Mixtures(n=4)),
+    "loca-groups": lambda: Loca(base=MultVAE(**SMALL), communities=RandomGroups(n=4)),
+    "loca-loop": lambda: Loca(base=MultVAE(**SMALL), communities=NARROW, engine=Loop()),
+    "loca-differences": lambda: Loca(
+        base=EASE(), communities=Mixtures(n=4), engine=Differences(max_bytes=5000)
+    ),
     "ensemble-dae": lambda: Ensemble(base=MultDAE(**SMALL), models=2),
 }
 

@@ -335,7 +335,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(
 
     monkeypatch.setattr("builtins.open", refuse)
     monkeypatch.setattr(
-        "loca.persistence.model_io.read_plain", lambda path: b'{"format": "loca-model"}'
+        "loca.persistence.sealed_json.read_plain", lambda path: b'{"format": "loca-model"}'
     )
     with pytest.raises(
         ModelFileError, match="Permission denied; the model that was there stays; choose another"

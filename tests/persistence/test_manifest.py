@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ModelFileError
 from loca.persistence import load_model, save_model
-from loca.persistence.manifest import ModelState, fingerprint, get_params, is_model, parameter_names
+from loca.persistence.learned import Learner, learned
+from loca.persistence.manifest import fingerprint, get_params, is_model, parameter_names
 from saved_model_examples import (
     KINDS,
     Leaf,
@@ -104,9 +105,11 @@ def test_facts_too_large_for_the_manifest_are_refused_when_saving(
     assert not (tmp_path / "m").exists()
 
 
-def test_a_state_has_names_of_text() -> None:
-    with pytest.raises(ModelFileError, match="expected names of text, found 3"):
-        ModelState(facts={3: "x"})  # type: ignore[dict-item]
+def test_a_state_has_names_of_text(tmp_path: Path) -> None:
+    model = Tree()
+    model.facts_ = {3: "x"}  # type: ignore[dict-item]
+    with pytest.raises(ModelFileError, match="Tree: expected names of text, found 3"):
+        save_model(model, tmp_path / "m")
 
 
 def test_parameters_are_read_by_the_constructor_s_names() -> None:
@@ -117,17 +120,15 @@ def test_parameters_are_read_by_the_constructor_s_names() -> None:
 
 
 def test_a_new_parameter_with_a_default_does_not_break_old_files(tmp_path: Path) -> None:
-    class Older:
-        fit = restore = train_data_ = None
-
-        def __init__(self, *, strength: float = 2.0) -> None:
-            self.strength = strength
-
-        def state(self) -> ModelState:
-            return ModelState(arrays={"weights": np.ones((2, 2))})
+    @dataclass(kw_only=True)
+    class Older(Learner):
+        strength: float = 2.0
+        weights_: Any = learned("rows", "columns")
 
     Older.__name__ = "Leaf"
-    save_model(Older(), tmp_path / "m")
+    older = Older()
+    older.weights_ = np.ones((2, 2), np.float32)
+    save_model(older, tmp_path / "m")
     back = load_model(tmp_path / "m", KINDS)
     assert (back.strength, back.share) == (2.0, None)
 

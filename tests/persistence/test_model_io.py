@@ -21,7 +21,8 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError, NotFittedError
 from loca.persistence import load_model, save_model
-from loca.persistence.model_io import MAX_JSON, seal
+from loca.persistence.atomic_write import MAX_JSON
+from loca.persistence.sealed_json import seal
 from saved_model_examples import (
     KINDS,
     Leaf,
@@ -119,7 +120,6 @@ def test_a_model_json_nested_too_deeply_is_refused(folder: Path) -> None:
             "params": {},
             "facts": {},
             "arrays": None,
-            "shares_known": False,
             "parts": {},
         }
         model = leaf
@@ -146,12 +146,13 @@ def test_a_model_json_that_is_far_too_large_is_refused_unread(folder: Path) -> N
     assert "expected at most 33,554,432 bytes" in refusal(folder)
 
 
-def test_a_newer_format_asks_for_an_upgrade_and_an_impossible_one_is_refused(folder: Path) -> None:
-    assert "by a newer loca, this one reads up to 1; upgrade loca" in refusal_after(
-        folder, lambda manifest: manifest.update(version=2)
+def test_another_format_is_refused_with_what_to_do(folder: Path) -> None:
+    assert "format 3 by a newer loca, this one reads format 2; upgrade loca" in refusal_after(
+        folder, lambda manifest: manifest.update(version=3)
     )
-    assert "unknown format version 0" in refusal_after(
-        folder, lambda manifest: manifest.update(version=0)
+    assert (
+        "in format 1 by an earlier loca, this one reads format 2; make it again"
+        in refusal_after(folder, lambda manifest: manifest.update(version=1))
     )
     assert "'version': expected int" in refusal_after(
         folder, lambda manifest: manifest.update(version=True)
@@ -282,6 +283,8 @@ HOSTILE = [
     ),
     *({"$model": "Share", "params": {}}, {"$model": "Tree", "params": {"anchors": -1}}),
     *({"$model": "Tree", "params": {"x": 1}}, {"$value": "Share", "fields": {"x": 1}}),
+    *({"same_as": ""}, {"same_as": "global"}, {"same_as": "centre"}, {"same_as": 3}),
+    {"same_as": "global", "kind": "Leaf"},
 ]
 
 
@@ -415,7 +418,7 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(folder: Path) 
 def test_missing_and_surplus_arrays_are_named(folder: Path) -> None:
     whole = manifest_of(folder)
     notes = whole["model"]["arrays"]["arrays"]
-    assert "array 'state/half' is not in model.json" in refusal_after(
+    assert "array 'state/half' is not in the manifest" in refusal_after(
         folder, lambda manifest: manifest["model"]["arrays"]["arrays"].pop("state/half")
     )
     write_sealed(folder, whole)
@@ -441,7 +444,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 1000)
-    monkeypatch.setattr("loca.persistence.model_io.read_arrays", None)
+    monkeypatch.setattr("loca.persistence.model_tree.read_arrays", None)
     assert "of memory and 1 kB are free; close other programs" in refusal(folder)
 
 
@@ -483,7 +486,12 @@ def test_a_state_that_the_model_refuses_is_refused_in_one_line(tmp_path: Path) -
     leaf = Leaf()
     leaf.weights_ = np.zeros(3)
     save_model(leaf, tmp_path / "m")
-    assert refusal(tmp_path / "m").endswith("weights: expected 2 axes, found 1")
+    line = refusal(tmp_path / "m")
+    assert "cannot restore Leaf, saved by loca " in line
+    assert line.endswith(
+        "Leaf: weights: expected shape (rows, columns), rows × columns, of float32, "
+        "found (3,) of float64"
+    )
 
 
 def test_an_error_without_words_is_named_by_its_kind(
@@ -492,7 +500,7 @@ def test_an_error_without_words_is_named_by_its_kind(
     def run_out(*args: Any, **options: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("loca.persistence.model_io.read_arrays", run_out)
+    monkeypatch.setattr("loca.persistence.model_tree.read_arrays", run_out)
     assert refusal(folder).endswith("MemoryError")
 
 
@@ -503,7 +511,7 @@ def test_a_refused_model_is_an_error_that_commands_show_as_one_line() -> None:
 def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from loca.persistence import model_io as loading
+    from loca.persistence import model_tree as loading
 
     real, calls = loading.map_arrays, []
 
@@ -530,13 +538,6 @@ def test_a_folder_removed_while_it_is_read_is_refused(
     assert refusal(folder).endswith("No such file or directory")
 
 
-def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> None:
-    manifest = manifest_of(folder)
-    manifest["known"]["recency"] = {"half_life": 3, "unit": "positions"}
-    write_sealed(folder, manifest)
-    assert load_model(folder, KINDS).train_data_.recency == Recency(3)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -547,13 +548,16 @@ def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> 
         ({"floor": 1.0}, "recency floor: expected a number from 0 to below 1"),
         ({"floor": None}, "'floor': expected int or float"),
         ({"floor": True}, "'floor': expected int or float"),
+        ({"floor": ...}, "'floor' is missing"),
+        ({"shape": ...}, "'shape' is missing"),
     ],
 )
 def test_an_impossible_recency_is_refused(
     folder: Path, change: dict[str, Any], message: str
 ) -> None:
     manifest = manifest_of(folder)
-    manifest["known"]["recency"].update(change)
+    for name, value in change.items():
+        put(manifest["known"]["recency"], (name,), value)
     write_sealed(folder, manifest)
     assert message in refusal(folder)
 
@@ -562,7 +566,7 @@ def test_the_comparison_of_models_sees_every_difference() -> None:
     assert same(example_model(1), example_model(1))
     for change in (
         lambda model: model.arrays_["half"].__setitem__((0, 0), 9),
-        lambda model: model.parts_["local/0"].parts_["deep"].weights_.__setitem__((0, 0), 9),
+        lambda model: model.parts_["local 0"].parts_["deep"].weights_.__setitem__((0, 0), 9),
         lambda model: model.facts_.update(epochs=2.0),
         lambda model: setattr(model, "options", {"a": (1, None)}),
         lambda model: setattr(model, "train_data_", example_interactions("int")),
@@ -575,9 +579,8 @@ def test_the_comparison_of_models_sees_every_difference() -> None:
 def test_a_tree_of_models_comes_back_equal_to_the_last_bit(tmp_path: Path) -> None:
     model = example_model()
     back = through_a_folder(model, tmp_path / "movies.loca")
-    expected = example_model()
-    assert back.parts_["local/0"].parts_["deep"].train_data_ is back.train_data_
-    assert same(back, expected)
+    assert back.parts_["centre"] is back.parts_["global"]
+    assert same(back, example_model())
 
 
 def test_saving_leaves_the_model_as_it_was(tmp_path: Path) -> None:
@@ -625,24 +628,16 @@ def test_a_model_fitted_on_a_bare_matrix_has_no_interactions(tmp_path: Path) -> 
     assert [one.name for one in (tmp_path / "m").iterdir()] == ["model.json"]
 
 
-def test_a_part_that_is_no_recommender_keeps_no_interactions(tmp_path: Path) -> None:
-    model = Tree().fit(example_interactions())
-    model.parts_ = {"embedder": Tree()}
-    del model.parts_["embedder"].train_data_
-    back = through_a_folder(model, tmp_path / "m")
-    assert back.parts_["embedder"].train_data_ is None
-    assert same(back.train_data_, model.train_data_)
-
-
-def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: Path) -> None:
+def test_only_the_whole_model_comes_back_with_its_interactions(tmp_path: Path) -> None:
     model = Tree().fit(example_interactions())
     model.parts_ = {
         "other": Tree().fit(example_interactions()),
         "same": Tree().fit(model.train_data_),
     }
     back = through_a_folder(model, tmp_path / "m")
+    assert same(back.train_data_, model.train_data_)
     assert back.parts_["other"].train_data_ is None
-    assert back.parts_["same"].train_data_ is back.train_data_
+    assert back.parts_["same"].train_data_ is None
 
 
 def test_the_manifest_is_readable_and_names_versions_and_sizes(tmp_path: Path) -> None:
@@ -650,7 +645,7 @@ def test_the_manifest_is_readable_and_names_versions_and_sizes(tmp_path: Path) -
     manifest = json.loads((tmp_path / "m" / "model.json").read_text())
     assert (manifest["format"], manifest["version"], manifest["model"]["kind"]) == (
         "loca-model",
-        1,
+        2,
         "Tree",
     )
     assert manifest["written_by"]["numpy"] == np.__version__

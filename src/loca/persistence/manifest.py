@@ -56,6 +56,9 @@ class ModelState:
 
     def update(self, other: ModelState, owner: str) -> None:
         """Add what another state holds; refuse a name that is there, as one value would be lost."""
+        for name in other.names():
+            if type(name) is not str:
+                raise ModelFileError(f"{owner}: expected names of text, found {name!r:.60}")
         pairs = ((self.arrays, other.arrays), (self.facts, other.facts), (self.parts, other.parts))
         for values, more in pairs:
             for name in values.keys() & more.keys():
