@@ -229,10 +229,12 @@ class AnswersOfCommunities:
         """A community's number, name, size and membership, to be folded at its commas."""
         *first, last = titles or ["nothing beyond what is popular"]
         of_all = "members" if self.users is None else f"of {self.users:,} users"
+        # Communities give no memberships below a hundredth.
+        membership = percent(one.membership) if one.membership else "<1 %"
         pieces = [
             *first,
             f"{last} ({one.members:,} {of_all}",
-            f"membership {percent(one.membership or 0)})",
+            f"membership {membership})",
         ]
         return [f"community {one.community}: {pieces[0]}", *pieces[1:]]
 
