@@ -1,6 +1,6 @@
 """A Ray cluster beside one process: the same numbers, kills at random, the cost of shards, lists and comparisons.
 
-    python benchmarks/cluster.py equal                # 1, 2 and 4 shards: epoch, alpha, lists, scores within 1e-5
+    python benchmarks/cluster.py equal                # 1, 2 and 4 shards: epoch, share, lists, scores within 1e-5
     python benchmarks/cluster.py kills --kills 60     # workers, raylets with their children, drivers: the same model
     python benchmarks/cluster.py overhead             # two shards of one core against one process of two threads
     python benchmarks/cluster.py lists --data ml-1m   # all users in Parquet parts, a worker killed meanwhile
@@ -47,16 +47,16 @@ os.environ |= {
 VAE = {"latent": 32, "epochs": 80, "patience": 16, "evaluate_every": 2, "learning_rate": 5e-3}
 FITS: dict[str, Callable[[], Any]] = {
     "MultVAEs around anchors": lambda: loca.Loca(
-        base=loca.MultVAE(**VAE), communities="kernel", anchors=12
+        base=loca.MultVAE(**VAE), communities=loca.Kernels(n=12)
     ),
     "MultVAEs of mixtures": lambda: loca.Loca(
-        base=loca.MultVAE(**VAE), communities="mixture", anchors=12, mixtures=2
+        base=loca.MultVAE(**VAE), communities=loca.Mixtures(n=12)
     ),
     "EASEs around anchors": lambda: loca.Loca(
-        base=loca.EASE(l2=50.0), communities="kernel", anchors=12
+        base=loca.EASE(l2=50.0), communities=loca.Kernels(n=12)
     ),
     "EASEs of mixtures": lambda: loca.Loca(
-        base=loca.EASE(l2=50.0), communities="mixture", anchors=12, mixtures=2
+        base=loca.EASE(l2=50.0), communities=loca.Mixtures(n=12)
     ),
 }
 
@@ -96,9 +96,9 @@ def equal(given: argparse.Namespace) -> bool:
             lists = float(
                 (model.recommend(users).items == alone.recommend(users).items).all(axis=1).mean()
             )
-            same = (model.local_epochs_, model.alpha_) == (alone.local_epochs_, alone.alpha_)
+            same = choices(model) == choices(alone)
             print(
-                f"{name}, {shards} shards: epoch {model.local_epochs_}, alpha {model.alpha_}, the same: {same}; "
+                f"{name}, {shards} shards: {choices(model)}, the same: {same}; "
                 f"scores differ by {apart:.1e}, {lists:.1%} of {len(users):,} lists are the same",
                 flush=True,
             )
@@ -160,7 +160,7 @@ def kills(given: argparse.Namespace) -> bool:
         "--model",
         given.model,
         "--set",
-        "anchors=12",
+        "communities.n=12",
         "--validation",
         "2",
         "--quiet",
@@ -177,7 +177,7 @@ def kills(given: argparse.Namespace) -> bool:
     alone = loca.load(place / "alone.loca")
     rows = alone.train_data_.histories(np.arange(200))
     print(
-        f"{given.model}: an unbroken fit takes {time.monotonic() - started:.0f} s and has {facts_of(alone)}",
+        f"{given.model}: an unbroken fit takes {time.monotonic() - started:.0f} s and has {choices(alone)}",
         flush=True,
     )
     with cluster(3) as address:
@@ -240,7 +240,7 @@ def kills(given: argparse.Namespace) -> bool:
                 model = loca.load(out, verify=True)
                 apart = float(np.abs(model.score(rows) - alone.score(rows)).max())
                 left = [one.name for one in place.iterdir() if one.name.startswith(f"{out.name}.")]
-                same = apart <= 1e-5 and facts_of(model) == facts_of(alone) and not left
+                same = apart <= 1e-5 and choices(model) == choices(alone) and not left
             met, total = met and same, total + here
             took = time.monotonic() - begun
             print(
@@ -255,9 +255,10 @@ def kills(given: argparse.Namespace) -> bool:
     return met and end_without_machines(place, words)
 
 
-def facts_of(model: Any) -> str:
-    """What validation has chosen."""
-    return f"local epochs {model.local_epochs_}, alpha {model.alpha_}"
+def choices(model: Any) -> str:
+    """Return what validation has chosen."""
+    local = model.local_
+    return f"{local.models.epochs_} epochs, {local.finder}, {local.combiner}"
 
 
 def end_without_machines(place: Path, words: list[str]) -> bool:
@@ -317,7 +318,7 @@ def overhead(given: argparse.Namespace) -> bool:
     base = loca.MultVAE(epochs=given.epochs, patience=given.epochs, evaluate_every=1)
 
     def make() -> Any:
-        return loca.Loca(base=base, communities="kernel", anchors=given.models_at_once)
+        return loca.Loca(base=base, communities=loca.Kernels(n=given.models_at_once))
 
     torch.set_num_threads(2)
     threadpool_limits(2)
@@ -330,7 +331,7 @@ def overhead(given: argparse.Namespace) -> bool:
         watched = Watched(executor(Path(place), 2).executor)
         with watched.training():
             model = make().fit(split.train, validation=split.validation, context=watched.context())
-        same = model.local_epochs_ == alone.local_epochs_
+        same = choices(model) == choices(alone)
         del model
     two, count = watched.seconds["training"], given.epochs - 1
     # The first epoch begins the processes.
@@ -341,7 +342,7 @@ def overhead(given: argparse.Namespace) -> bool:
     share = (epochs + blends - worked + sums) / (epochs + blends + sums)
     print(
         f"{given.models_at_once} models of {split.train.n_users:,} users × {split.train.n_items:,} items, "
-        f"{given.epochs} epochs: one process {one:.1f} s, two shards {two:.1f} s ({two / one:.2f} ×), the same epoch: "
+        f"{given.epochs} epochs: one process {one:.1f} s, two shards {two:.1f} s ({two / one:.2f} ×), the same model: "
         f"{same}; an epoch: training and saving {epochs:.1f} s, answers {blends:.1f} s, sums {sums:.2f} s, of which "
         f"the shards worked {worked:.1f} s ({watched.saved / given.epochs:.1f} s of it saving): "
         f"barrier and sums {share:.1%}"
@@ -375,8 +376,8 @@ class Watched:
         import loca.cluster.executor as executors
         import loca.local.loca as fits
 
-        train, add, executor = fits.train_locals, executors.add_answers, self.executor
-        fits.train_locals = self._timing("training", train)
+        train, add, executor = fits.train, executors.add_answers, self.executor
+        fits.train = self._timing("training", train)
         executors.add_answers = self._timing("sums", add)
         if executor is not None:
             call = executor.call
@@ -399,7 +400,7 @@ class Watched:
         try:
             yield
         finally:
-            fits.train_locals, executors.add_answers = train, add
+            fits.train, executors.add_answers = train, add
 
     def _timing(self, what: str, function: Any) -> Any:
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -490,7 +491,8 @@ def scale(given: argparse.Namespace) -> bool:
     rows: dict[str, list[str]] = {}
     for users, items, communities, shards, judges, each, epochs in sizes.values():
         size = DataSize(users, items, each * users, min(items**2, each**2 * users), judges)
-        plan = plan_shards(loca.Loca(base=loca.MultVAE(), anchors=communities), size, shards)
+        model = loca.Loca(base=loca.MultVAE(), communities=loca.Kernels(n=communities))
+        plan = plan_shards(model, size, shards)
         # An answer is the third of the products of a step.
         train = plan["models"] * users * items * given.cost
         answer = plan["models"] * judges * items * given.cost / 3

@@ -78,10 +78,9 @@ def main() -> None:
         data = loca.planted_communities(
             users=chosen.users, items=400, groups=groups, history=12, shortest_history=8
         )
-        settings = {"communities": "mixture", "anchors": chosen.communities, "seed": 0}
-        loca.Loca(base=loca.EASE(l2=100), **settings).fit(data.interactions).save(
-            Path(folder) / "model.loca"
-        )
+        communities = loca.Mixtures(n=chosen.communities)
+        model = loca.Loca(base=loca.EASE(l2=100), communities=communities)
+        model.fit(data.interactions).save(Path(folder) / "model.loca")
         with serve(Path(folder) / "model.loca") as address:
             started = time.perf_counter()
             size = len(urllib.request.urlopen(f"{address}v1/map").read())

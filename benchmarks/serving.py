@@ -49,7 +49,7 @@ def save_models(data: str, folder: Path, names: Sequence[str]) -> dict[str, Path
     made = {
         "ease": lambda: loca.EASE(l2=500.0),
         "loca-ease": lambda: loca.Loca(
-            base=loca.EASE(l2=500.0), communities="mixture", anchors=32, temperature=16.0
+            base=loca.EASE(l2=500.0), communities=loca.Mixtures(n=32, temperature=16.0)
         ),
     }
     found = {}
