@@ -21,7 +21,7 @@ _PACKAGE = str(Path(__file__).parent)
 KINDS = {
     "ambiguous-item": "a text is the id of one item and the title of another",
     "columns-guessed": "columns without names were taken by their positions",
-    "communities": "communities earn nothing on validation, or are fewer than by default",
+    "communities": "communities earn nothing on validation, or are fewer than asked for",
     "events-ignored": "a column tells kinds of events apart, and all count the same",
     "file-order": "the order of items looks like the file's, not the users'",
     "history-cut": "a reply repeats the newest items of a long history alone",
