@@ -6,13 +6,17 @@ import csv
 import io
 import json
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from loca.communities.best_of import BestOf
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
+from loca.communities.random_groups import RandomGroups
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError
@@ -20,12 +24,14 @@ from loca.evaluation.evaluate import evaluate
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.comparison import Comparison, compare, pairs_to_compare
 from loca.experiments.report import check_file, settings_file, write_tables
+from loca.local.combiner import FixedShare
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, clone
+from loca.paper.permuted import Permuted
 from loca.text_table import TextTable, finite
 from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
@@ -36,7 +42,7 @@ def comparison(planted_split: Split) -> Comparison:
         "popularity": Popularity(),
         "ease": [EASE(l2=1.0), EASE(l2=100.0)],
         "ensemble-ease": Ensemble(base=EASE(l2=100.0), models=3),
-        "loca-ease": Loca(base=EASE(l2=100.0), anchors=3),
+        "loca-ease": Loca(base=EASE(l2=100.0), communities=Kernels(n=3)),
     }
     return compare(models, planted_split, at=(5, 20), keep=["ease"], seed=1)
 
@@ -167,7 +173,12 @@ def test_asking_for_what_was_not_compared_is_refused(comparison: Comparison) -> 
 
 
 def test_models_in_a_list_are_named_by_what_they_are(planted_split: Split) -> None:
-    models = [EASE(), EASE(l2=5.0), Ensemble(base=EASE(), models=2), Loca(base=EASE(), anchors=2)]
+    models = [
+        EASE(),
+        EASE(l2=5.0),
+        Ensemble(base=EASE(), models=2),
+        Loca(base=EASE(), communities=Kernels(n=2)),
+    ]
     found = compare(models, planted_split, at=(5,))
     assert [one.name for one in found.measured] == [
         "EASE",
@@ -278,7 +289,8 @@ def test_the_settings_of_all_models_are_written_as_a_settings_file_takes_them(
     written = tomllib.loads(settings_file(comparison))
     assert written["compare"]["models"] == ["popularity", "ease", "ensemble-ease", "loca-ease"]
     assert written["ease"] == {"l2": comparison.of("ease").parameters["l2"]}
-    assert written["loca-ease"]["anchors"] == written["ensemble-ease"]["models"] == 3
+    assert written["loca-ease"]["communities"] == {"kind": "kernels", "n": 3}
+    assert written["ensemble-ease"]["models"] == 3
     assert "popularity" not in written
 
 
@@ -356,18 +368,26 @@ def a_network(epochs: int) -> MultVAE:
     )
 
 
-MIXED = {"anchors": 6, "mixtures": 3, "alpha": 0.0, "temperature": 2.0, "shared_epochs": 1}
+@dataclass(frozen=True, kw_only=True)
+class Shuffled(RandomGroups):
+    """A control that nobody else knows: groups that are drawn at random."""
+
+    is_control: ClassVar[bool] = True
+
+
+MIXTURES = Mixtures(n=6, mixtures=3, temperature=2.0, shared_epochs=1)
+CONTROL = Permuted(finder=MIXTURES)
 ARMS: dict[str, Recommender] = {
     "mult-vae": a_network(2),
     "ensemble-vae": Ensemble(base=a_network(2), models=3),
-    "dealt-vae": Loca(base=a_network(3), communities="dealt", **MIXED),
-    "mixture-vae": Loca(base=a_network(4), communities="mixture", **MIXED),
+    "dealt-vae": Loca(base=a_network(3), communities=CONTROL, combiner=FixedShare(0.0)),
+    "mixture-vae": Loca(base=a_network(4), communities=MIXTURES, combiner=FixedShare(0.0)),
 }
 LONGER = ["ensemble-vae, 4 epochs", "dealt-vae, 4 epochs"]
 
 
 def test_a_local_model_meets_its_base_and_both_controls() -> None:
-    over_ease = [Loca(base=EASE(), communities="dealt"), Loca(base=EASE(), communities="mixture")]
+    over_ease = [Loca(base=EASE(), communities=finder) for finder in (Shuffled(n=6), MIXTURES)]
     models = {
         "ease": EASE(),
         "next-vae": a_network(1),
@@ -425,7 +445,8 @@ def test_controls_that_chose_fewer_epochs_are_also_trained_as_long(
         assert not np.array_equal(at_equal_epochs.of(name).evaluation.values["ndcg@5"], expected)
         assert at_equal_epochs.of(longer).parameters["base.epochs"] == 4
         assert at_equal_epochs.difference("mixture-vae", longer).paired.user_count == 400
-    assert at_equal_epochs.of("dealt-vae, 4 epochs").parameters["shared_epochs"] == 1
+    longer_control = at_equal_epochs.of("dealt-vae, 4 epochs")
+    assert longer_control.parameters["communities.finder.shared_epochs"] == 1
     found = {(one.first, one.second) for one in at_equal_epochs.differences}
     assert ("dealt-vae, 4 epochs", "ensemble-vae, 4 epochs") in found
     plain = compare(ARMS, planted_split, at=(5,))
@@ -504,16 +525,15 @@ def test_equal_epochs_are_for_models_of_many_networks(
 
 
 def test_the_protocol_paper_has_kernels(planted_split: Split) -> None:
-    models = {
-        "auto": Loca(base=EASE(), anchors=3, communities="auto"),
-        "kernel": Loca(base=EASE(), anchors=3),
-        "mixture": Loca(base=EASE(), anchors=3, mixtures=1, communities="mixture"),
+    finders = {
+        "best": BestOf(n=3),
+        "kernels": Kernels(n=3),
+        "mixtures": Mixtures(n=3, mixtures=1),
+        "best of given ones": BestOf(finders=(Mixtures(n=3, mixtures=1),)),
     }
+    models = {name: Loca(base=EASE(), communities=finder) for name, finder in finders.items()}
     found = compare(models, planted_split, protocol="paper", at=(5,))
-    assert [one.parameters["communities"] for one in found.measured] == [
-        "kernel",
-        "kernel",
-        "mixture",
-    ]
+    kinds = [one.parameters["communities.kind"] for one in found.measured]
+    assert kinds == ["Kernels", "Kernels", "Mixtures", "BestOf"]
     values = [one.evaluation.values["ndcg@5"] for one in found.measured]
     assert np.array_equal(values[0], values[1])

@@ -13,6 +13,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import loca.experiments.comparison as comparison
+from loca.communities.kernel import Kernels
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import compare
@@ -44,7 +45,7 @@ def test_two_processes_give_the_numbers_of_one(
 ) -> None:
     models = {
         "ensemble-ease": Ensemble(base=EASE(), models=3),
-        "loca-ease": Loca(base=EASE(), anchors=3),
+        "loca-ease": Loca(base=EASE(), communities=Kernels(n=3)),
         "ease": EASE(),
     }
     given: dict[str, Any] = {"at": (5, 20), "budget": Budget(trials=3), "seed": 2}
@@ -63,7 +64,7 @@ def test_two_processes_give_the_numbers_of_one(
         several.of(name).parameters for name in ("ease", "loca-ease", "ensemble-ease")
     )
     assert ease["l2"] == local["base.l2"] == control["base.l2"] != EASE().l2
-    assert control["models"] == local["anchors"]
+    assert control["models"] == local["communities.n"]
     assert "ease: finished before" in caplog.text
     assert "loca-ease: trial 2: " in caplog.text
     assert "loca-ease: finished in " in caplog.text

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 
 import loca
+from loca.communities.embeddings import GivenEmbeddings
+from loca.communities.kernel import Kernels
 from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.experiments.comparison import compare
 from loca.experiments.runs import ComparedModel, Run, RunStore
+from loca.local.combiner import FixedShare
+from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -38,10 +42,10 @@ def run_of(
     **more: Any,
 ) -> Run:
     return Run(
-        name,
-        candidates or (EASE(),),
-        protocol or EvaluationProtocol(at=(5, 20)),
-        fingerprint(split),
+        name=name,
+        candidates=candidates or (EASE(),),
+        protocol=protocol or EvaluationProtocol(at=(5, 20)),
+        data=fingerprint(split),
         **more,
     )
 
@@ -57,14 +61,10 @@ def as_reported(measured: ComparedModel) -> dict[str, Any]:
             "_intervals": None,
         }
         | {"values": {name: values.tolist() for name, values in evaluation.values.items()}},
-        "by count": {
-            count: {name: values.tolist() for name, values in one.values.items()}
-            for count, one in measured.by_count.items()
-        },
         "rest": {
             name: value
             for name, value in vars(measured).items()
-            if name not in ("evaluation", "tuning", "by_count")
+            if name not in ("evaluation", "tuning")
         },
         "tuning": None if tuning is None else {**vars(tuning), "best": get_params(tuning.best)},
     }
@@ -85,23 +85,17 @@ def test_a_run_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
     assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
 
 
-def test_a_run_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
-    model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
-    measured, fitted = run_of(planted_split, "loca-ease", model, counts=(1, 2, 4)).execute(
-        planted_split
-    )
-    assert isinstance(fitted, Loca)
-    for count in (1, 2):
-        smaller = loca.evaluate(fitted.truncate(count), planted_split.test, at=(5, 20))
-        assert np.array_equal(measured.by_count[count].values["ndcg@20"], smaller.values["ndcg@20"])
-    assert measured.by_count[4] is measured.evaluation
-    covered = measured.found["coverage_by_count"]
-    assert (
-        0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
-    )
+def test_a_run_says_how_many_models_there_are_and_what_they_share(planted_split: Split) -> None:
+    kernels = Kernels(n=4, answer_bandwidth=0.5)
+    model = Loca(base=EASE(), communities=kernels, combiner=FixedShare(0.0))
+    measured, _ = run_of(planted_split, "loca-ease", model).execute(planted_split)
+    assert (measured.size, measured.is_control) == (4, False)
+    assert measured.found["alpha"] == 0.0
+    assert 0 < measured.found["coverage"] <= 1
     assert 0 < measured.found["answer_share"] < measured.found["train_share"] <= 1
-    with pytest.raises(ConfigError, match="counts: are for local models and ensembles, found EASE"):
-        run_of(planted_split, counts=(1,)).execute(planted_split)
+    ensemble, _ = run_of(planted_split, "e", Ensemble(base=EASE(), models=3)).execute(planted_split)
+    single, _ = run_of(planted_split).execute(planted_split)
+    assert (ensemble.size, single.size) == (3, None)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
@@ -128,7 +122,7 @@ def test_a_stored_run_comes_back_to_the_last_bit(planted_split: Split, tmp_path:
         run_of(
             planted_split, "with 2/3", EASE(l2=5.0), EASE(), protocol=replace(tuned, budget=None)
         ),
-        run_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=3), counts=(1, 3)),
+        run_of(planted_split, "loca-ease", Loca(base=EASE(), communities=Kernels(n=3))),
     ]
     for run in runs:
         with store.opened([run.name], resume=True):
@@ -154,7 +148,8 @@ def test_runs_that_share_parts_fit_them_once_and_give_the_same_numbers(
     def runs(name: str, *, shares_parts: bool) -> list[Run]:
         network = MultVAE(latent=8, epochs=3, batch_size=100)
         models = [
-            Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)
+            Loca(base=network, communities=Kernels(n=2, answer_bandwidth=width), seed=1)
+            for width in (0.3, 0.6)
         ]
         return [
             run_of(
@@ -408,13 +403,10 @@ def test_two_runs_do_not_share_a_folder(planted_split: Split, tmp_path: Path) ->
 
 
 def test_a_mistake_leaves_no_unfinished_comparison(planted_split: Split, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there are only 400 users"):
-        compare(
-            {"loca": Loca(base=EASE(), anchors=1000)},
-            planted_split,
-            at=(5,),
-            keep_in=tmp_path / "r",
-        )
+    embeddings = GivenEmbeddings(embeddings=np.ones((3, 2), dtype=np.float32))
+    model = Loca(base=EASE(), communities=Kernels(n=2, embedding=embeddings))
+    with pytest.raises(DataError, match="expected 400 rows, one per user, found 3"):
+        compare({"loca": model}, planted_split, at=(5,), keep_in=tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
