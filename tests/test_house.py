@@ -38,6 +38,7 @@ ROOMS = [
     "tuning",
     "experiments",
     "paper",
+    "testing",
     "serving",
     "cluster",
     "cli",

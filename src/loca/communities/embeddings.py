@@ -46,7 +46,7 @@ def embed_users(embedder: Embedder, histories: csr_array) -> FloatArray:
 
     Log memberships stay as they are.
     """
-    starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
+    starts = range(0, max(histories.shape[0], 1), _USERS_PER_BLOCK)
     embedded = (
         embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])) for start in starts
     )

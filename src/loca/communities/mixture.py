@@ -298,10 +298,9 @@ class MixtureCommunities(Communities):
 
     def locate(self, histories: csr_array) -> FloatArray:
         """Return the log membership of each history in each community."""
-        starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
+        starts = range(0, max(histories.shape[0], 1), _USERS_PER_BLOCK)
         parts = [csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts]
-        embedded = [self.mixture.embed(part) for part in parts]
-        return np.concatenate(embedded or [np.zeros((0, len(self)), np.float32)])
+        return np.concatenate([self.mixture.embed(part) for part in parts])
 
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
         """Return a weight that grows with the membership."""

@@ -169,7 +169,7 @@ class MultinomialMixture(BaseEstimator):
         rows = csr_array((rows.data * known, rows.indices, rows.indptr), shape=rows.shape)
         log_sizes = fitted(self.log_sizes_, self).reshape(self.mixtures, self.components)
         memberships = log_memberships(_scaled(rows, self.evidence), log_items, log_sizes)
-        return memberships.reshape(rows.shape[0], -1)
+        return memberships.reshape(rows.shape[0], self.mixtures * self.components)
 
     def check(self) -> None:
         """Refuse another number of communities than the parameters say."""

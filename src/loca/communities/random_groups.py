@@ -147,7 +147,7 @@ class RandomGroupCommunities(Communities):
         positions = np.full((*groups.shape, n_groups), np.log(others), dtype=np.float32)
         own = np.log(1 - others * (n_groups - 1))
         np.put_along_axis(positions, groups[:, :, None], own, axis=2)
-        return positions.reshape(len(groups), -1)
+        return positions.reshape(len(groups), len(self))
 
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
         """Return a weight that is larger for the members of a group."""
