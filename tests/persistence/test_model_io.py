@@ -449,8 +449,9 @@ def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest_known(folder: Path) -> None:
-    assert "unknown kind of model 'Tree'; did you mean 'Trees'?; known: Leaf, Trees" in refusal(
-        folder, {"Leaf": Leaf, "Trees": Tree, "Share": KINDS["Share"]}
+    assert (
+        "unknown kind of model 'Tree'; did you mean 'Trees'?; give a class of your own"
+        in refusal(folder, {"Leaf": Leaf, "Trees": Tree, "Share": KINDS["Share"]})
     )
     assert "unknown kind of value 'Share'" in refusal(folder, {"Leaf": Leaf, "Tree": Tree})
     assert "unknown kind of model" in refusal(folder, {})

@@ -35,6 +35,13 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "$value": {"$value": str, "fields": dict},
     "$number": {"$number": str, "value": (bool, int, float)},
 }
+# What a field of a value object may hold that is declared as a plain type.
+_TYPES_BY_NAME: dict[str, tuple[type, ...]] = {
+    "bool": (bool, np.bool_),
+    "int": (int, np.integer),
+    "float": (float, int, np.floating, np.integer),
+    "str": (str,),
+}
 _NUMBER_TYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
@@ -161,7 +168,11 @@ def _write_dict(value: dict[Any, Any], arrays: Arrays, where: str) -> dict[str, 
 def _write_model(model: Any, arrays: Arrays, where: str) -> dict[str, Any]:
     """Return a model as its parameters: as a parameter it is unfitted."""
     name = type(model).__name__
-    _check_is_param(type(model), f"{where}: a {name}")
+    if _is_made_of_learned(type(model)):
+        raise ModelFileError(
+            f"{where}: a {name} was learned, and is no parameter and no fact; declare the field that "
+            "holds it with `learned_part`"
+        )
     return {"$model": name, "params": write_values(get_params(model), arrays, where)}
 
 
@@ -171,6 +182,8 @@ def _write_value_object(value: Any, arrays: Arrays, where: str) -> dict[str, Any
         for argument in dataclasses.fields(value)
         if argument.init
     }
+    if problem := _type_problem(type(value), arguments):
+        raise ModelFileError(f"{where}: cannot save a {type(value).__name__}: {problem}")
     return {"$value": type(value).__name__, "fields": write_values(arguments, arrays, where)}
 
 
@@ -225,7 +238,8 @@ def _read_number(written: Mapping[str, Any]) -> np.generic:
 def _read_model(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> Any:
     params = read_values(written["params"], arrays, kinds)
     kind = find_kind(written["$model"], params, kinds)
-    _check_is_param(kind, kind.__name__)
+    if _is_made_of_learned(kind):
+        raise ValueError(f"a {kind.__name__} is learned, and no parameter and no fact")
     return kind(**params)
 
 
@@ -234,8 +248,28 @@ def _read_value_object(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds)
     kind: Any = kinds.get(name)
     if not _is_value_class(kind):
         known = [known for known in kinds if _is_value_class(kinds[known])]
-        raise ValueError(f"unknown kind of value {name!r:.60}{did_you_mean(name, known)}")
-    return kind(**read_values(written["fields"], arrays, kinds))
+        raise ValueError(
+            f"unknown kind of value {name!r:.60}{did_you_mean(name, known)}; give a class of your "
+            "own as load(…, classes=[…])"
+        )
+    arguments = read_values(written["fields"], arrays, kinds)
+    if problem := _type_problem(kind, arguments):
+        raise ValueError(f"{name}: {problem}")
+    return kind(**arguments)
+
+
+def _type_problem(kind: Any, arguments: Mapping[str, Any]) -> str:
+    """Return which argument is not of the plain type that its class declares; empty where none."""
+    for argument in dataclasses.fields(kind):
+        declared = str(getattr(argument.type, "__name__", argument.type))
+        expected = _TYPES_BY_NAME.get(declared)
+        if expected is None or argument.name not in arguments:
+            continue
+        value = arguments[argument.name]
+        is_truth_value = isinstance(value, bool) and declared != "bool"
+        if is_truth_value or not isinstance(value, expected):
+            return f"{argument.name}: expected {declared}, found {value!r:.60}"
+    return ""
 
 
 def read_values(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> dict[str, Any]:
@@ -252,8 +286,8 @@ def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     if not _is_model_class(kind):
         known = sorted(known for known in kinds if _is_model_class(kinds[known]))
         raise ValueError(
-            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; "
-            f"known: {', '.join(known)}; load(…, classes=[…]) takes your own"
+            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; give a class of your "
+            f"own as load(…, classes=[…]); known: {', '.join(known)}"
         )
     names = parameter_names(kind)
     for param in params:
@@ -264,16 +298,13 @@ def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     return kind
 
 
-def _check_is_param(kind: Any, what: str) -> None:
-    """Refuse a class that is made of what was learned: its fields are checked as a part alone."""
+def _is_made_of_learned(kind: Any) -> bool:
+    """Return whether arguments of a class are learned: they are checked where it is a part."""
     if not dataclasses.is_dataclass(kind):
-        return
-    for argument in dataclasses.fields(kind):
-        if argument.init and LEARNED in argument.metadata:
-            raise ModelFileError(
-                f"{what} is no parameter and no fact, as it was learned; "
-                "declare the field that holds it with `learned_part`"
-            )
+        return False
+    return any(
+        argument.init and LEARNED in argument.metadata for argument in dataclasses.fields(kind)
+    )
 
 
 def _is_model_class(kind: object) -> bool:
