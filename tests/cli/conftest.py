@@ -45,13 +45,15 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny.loca"
     small = [
         "--set",
-        "anchors=3",
+        "communities=kernels",
         "--set",
-        "answer_bandwidth=q0.9",
+        "communities.n=3",
         "--set",
-        "alpha=0.2",
+        "communities.answer_bandwidth=q0.9",
         "--set",
-        "communities=kernel",
+        "combiner=fixed-share",
+        "--set",
+        "combiner.share=0.2",
     ]
     assert main(["fit", "planted", "--out", str(folder), "--quiet", *TINY, *small]) == 0
     return folder

@@ -24,10 +24,14 @@ LOCAL = (
     "--models",
     "popularity,ease,ensemble,loca-ease",
     "--set",
-    "loca-ease.anchors=3",
+    "loca-ease.communities=kernels",
+    "--set",
+    "loca-ease.communities.n=3",
     "--at",
     "5,10",
 )
+# It is noticed when the data are known.
+TOO_FEW_BYTES = ("--set", "loca-ease.engine=differences", "--set", "loca-ease.engine.max_bytes=7")
 NETWORK = (
     "--models",
     "ease,mult-vae",
@@ -83,10 +87,10 @@ def test_every_model_is_tuned_under_the_same_budget_which_is_told(
         == local["parameters"]["base.l2"]
         == control["parameters"]["base.l2"]
     )
-    assert local["parameters"]["anchors"] == control["parameters"]["models"] == 3, (
+    assert local["parameters"]["communities.n"] == control["parameters"]["models"] == 3, (
         "what is set is not tuned"
     )
-    assert "anchors" in local["tuning"]["settings"]
+    assert local["tuning"]["settings"]["communities"]["n"] == 3
     text = (tmp_path / "r" / "comparison.md").read_text()
     assert "| trials (pruned) | tuning s | seconds |" in text
     assert "\n- loca-ease: base.l2 " in text
@@ -303,10 +307,10 @@ def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(
         "-q",
         *out,
     )
-    assert "there are only 150 users" in call(*alone, "--set", "anchors=1000").mistake
+    assert "max_bytes: expected at least" in call(*alone, *TOO_FEW_BYTES).mistake
     assert not (tmp_path / "r").exists()
-    assert "there are only 150 users" in call(*ask, *out, "--set", "loca-ease.anchors=1000").mistake
-    assert call(*ask, *out, "--set", "loca-ease.anchors=3", "--resume").code == 0
+    assert "max_bytes: expected at least" in call(*ask, *out, *TOO_FEW_BYTES).mistake
+    assert call(*ask, *out, "--set", "loca-ease.communities.n=3", "--resume").code == 0
     assert sorted(os.listdir(tmp_path / "r" / "cells")) == [
         "work-ease.safetensors",
         "work-loca-ease.safetensors",
@@ -321,7 +325,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
     ) -> dict[str, str]:
         assert processes == 2
         done["ease"], _ = store.execute(plan.make("ease", done), split)
-        return {"loca-ease": "anchors: 1,000 were requested, there are only 150 users; take fewer"}
+        return {"loca-ease": "max_bytes: expected at least 174 for 40 items, found 7"}
 
     monkeypatch.setattr("loca.experiments.comparison.execute_parallel", compute)
     ask = (
@@ -330,8 +334,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
         *TINY,
         "--models",
         "ease,loca-ease",
-        "--set",
-        "loca-ease.anchors=1000",
+        *TOO_FEW_BYTES,
         "--at",
         "5",
     )
@@ -339,7 +342,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
     assert done.code == 2
     assert "\nease " in done.out
     assert done.err.splitlines() == [
-        "loca: loca-ease failed: anchors: 1,000 were requested, there are only 150 users; take fewer; "
+        "loca: loca-ease failed: max_bytes: expected at least 174 for 40 items, found 7; "
         f"{tmp_path} keeps the others, --resume tries again"
     ]
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from command_calls import DRIFTING, TINY, Call
 
-NO_NETWORKS = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3")
+KERNELS = ("--set", "loca-ease.communities=kernels")
+NO_NETWORKS = (
+    "--models",
+    "popularity,ease,ensemble,loca-ease",
+    "--set",
+    "loca-ease.communities.n=3",
+)
 
 
 def test_describe_counts_a_file(call: Call, ratings: Path) -> None:
@@ -86,7 +92,7 @@ def test_what_is_chosen_for_a_base_is_chosen_for_the_models_over_it(call: Call) 
         "--models",
         "ease,ensemble,loca-ease",
         "--set",
-        "loca-ease.anchors=3",
+        "loca-ease.communities.n=3",
     )
     for choice in ("ease.l2=5,50", "base.l2=5,50"):
         found = json.loads(call(*ask, "--choose", choice, "--at", "5", "--json").out)["models"]
@@ -125,7 +131,7 @@ def test_arms_over_a_network_are_compared_at_equal_epochs(call: Call, tmp_path: 
     )
     ask += (
         "--set",
-        "mixture-vae.anchors=2",
+        "mixture-vae.communities.n=2",
         "--set",
         "mixture-vae.base.epochs=3",
         "--set",
@@ -139,7 +145,7 @@ def test_arms_over_a_network_are_compared_at_equal_epochs(call: Call, tmp_path: 
     found = json.loads(call(*ask, "--resume", "--json").out)
     names = ["ensemble-vae", "dealt-vae", "mixture-vae", "ensemble-vae, 3 epochs"]
     assert [one["name"] for one in found["models"]] == names
-    assert found["models"][1]["parameters"]["anchors"] == 2
+    assert found["models"][1]["parameters"]["communities.finder.n"] == 2
     assert [one["parameters"]["base.epochs"] for one in found["models"]] == [2, 3, 3, 3]
 
 
@@ -148,20 +154,21 @@ def test_arms_over_a_network_are_compared_at_equal_epochs(call: Call, tmp_path: 
     [
         (
             ["--models", "ease,dealt"],
-            "the model 'dealt' is the control of a loca model; ask for one too, of loca-vae, ",
+            "the model 'dealt' is the control of a local model; "
+            "ask for one too, of mixture-vae, loca-vae, ",
         ),
-        (["--models", "dealt,loca-slim"], "the model 'dealt' is the control of a loca model"),
+        (["--models", "dealt,loca-slim"], "the model 'dealt' is the control of a local model"),
         (
             ["--set", "compare.same_epochs=maybe"],
             "same_epochs: expected true or false, found 'maybe'",
         ),
         (
-            ["--models", "mixture-ease", "--set", "mixtures=99"],
-            "mixtures: expected at most as many as anchors, 40",
+            ["--models", "mixture-ease", "--set", "communities.mixtures=99"],
+            "mixtures: expected at most as many as communities, 40",
         ),
         (
-            ["--models", "loca-ease", "--set", "communities=kernels"],
-            "found 'kernels'; did you mean 'kernel'",
+            ["--models", "loca-ease", "--set", "communities=kernel"],
+            "loca-ease.communities: unknown kind 'kernel'; did you mean 'kernels'",
         ),
     ],
 )
@@ -448,7 +455,7 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
     ("options", "message"),
     [
         (["--models", "easy"], "unknown model 'easy'; did you mean 'ease'?"),
-        (["--models", "ease,ensemble"], "the model 'ensemble' is the control of a loca model"),
+        (["--models", "ease,ensemble"], "the model 'ensemble' is the control of a local model"),
         (["--models", ","], "models: expected at least one model"),
         (["--set", "compare.models=[]"], "models: expected at least one model"),
         (["--set", 'compare.models=["easy"]'], "unknown model 'easy'; did you mean 'ease'?"),
@@ -489,19 +496,32 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
             "popularity: window: expected a time such as 30d",
         ),
         (
-            ["--set", "loca-ease.train_bandwith=1"],
-            "unknown option 'train_bandwith' for loca-ease; did you mean",
-        ),
-        (["--set", "loca-ease.train_bandwidth=0"], "train_bandwidth: expected a number above 0"),
-        (
-            ["--set", "loca-ease.answer_bandwidth=-0.5"],
-            "answer_bandwidth: expected a number above 0",
+            [*KERNELS, "--set", "loca-ease.communities.train_bandwith=1"],
+            "unknown option 'train_bandwith' for loca-ease.communities; did you mean",
         ),
         (
-            ["--set", "loca-ease.kernel=gauss"],
-            "loca-ease.kernel: expected 'epanechnikov', 'paper', 'uniform' or",
+            ["--set", "loca-ease.communities.train_bandwidth=0.5"],
+            "unknown option 'train_bandwidth' for loca-ease.communities; it is one of kernels: "
+            "loca-ease.communities.kind=kernels",
         ),
-        (["--set", "anchors=3"], "'anchors' of which model?"),
+        (
+            [*KERNELS, "--set", "loca-ease.communities.train_bandwidth=0"],
+            "loca-ease.communities: train_bandwidth: expected a number above 0",
+        ),
+        (
+            [*KERNELS, "--set", "loca-ease.communities.answer_bandwidth=-0.5"],
+            "loca-ease.communities: answer_bandwidth: expected a number above 0",
+        ),
+        (
+            [*KERNELS, "--set", "loca-ease.communities.kernel=gauss"],
+            "loca-ease.communities.kernel: expected 'epanechnikov', 'paper', 'uniform' or",
+        ),
+        (
+            ["--set", "loca-ease.combiner.share=0.3"],
+            "unknown option 'share' for loca-ease.combiner; it is one of fixed-share",
+        ),
+        (["--set", "communities.n=3"], "'communities.n' of which model?"),
+        (["--set", "loca-ease.n=3"], "did you mean 'loca-ease.communities.n'?"),
         (["--choose", "split.test=1,2"], "--choose: expected a model's parameter"),
         (["--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (
@@ -532,8 +552,8 @@ def test_an_output_folder_that_is_a_file_is_refused_first(call: Call, ratings: P
         (["--test", "100"], "test"),
         (["--validation", "100"], "validation"),
         (
-            ["--models", "loca-ease", "--set", "anchors=1000"],
-            "anchors: 1,000 were requested, there are only 30 users",
+            ["--models", "loca-ease", "--set", "engine={kind='differences', max_bytes=7}"],
+            "max_bytes: expected at least",
         ),
     ],
 )

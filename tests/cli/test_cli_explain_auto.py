@@ -10,11 +10,13 @@ from command_calls import TINY, Call
 
 from loca.cli.main import main
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
 from loca.data.synthetic import PlantedData
 from loca.evaluation.recommend import recommend
 from loca.local import auto as automatic
 from loca.local.auto import Auto
 from loca.local.blend import Blend
+from loca.local.combiner import FixedShare
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.registry import load
@@ -71,7 +73,11 @@ def test_the_text_of_a_search_names_items_by_their_titles(searched: Path, call: 
 def test_a_chosen_loca_is_explained_by_its_communities(
     planted: PlantedData, tmp_path: Path, call: Call
 ) -> None:
-    chosen = Loca(base=EASE(), anchors=3, answer_bandwidth=Quantile(0.9), alpha=0.2)
+    chosen = Loca(
+        base=EASE(),
+        communities=Kernels(n=3, answer_bandwidth=Quantile(0.9)),
+        combiner=FixedShare(0.2),
+    )
     Auto(chosen=chosen).fit(planted.interactions).save(tmp_path / "m")
     (answer,) = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)[
         "answers"

@@ -15,11 +15,11 @@ import pytest
 from command_calls import DRIFTING, TINY, Call
 
 import loca
-import loca.experiments.demo as demonstration
+import loca.paper.demo as demonstration
 
 
 def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None:
-    choice = ("--model", "loca-ease", "--set", "anchors=3", "--choose", "base.l2=10,100")
+    choice = ("--model", "loca-ease", "--set", "communities.n=3", "--choose", "base.l2=10,100")
     done = call("fit", "planted", *TINY, *choice, "--out", tmp_path / "m")
     assert done.code == 0
     assert "tried base.l2 10.0" in done.out
@@ -460,8 +460,8 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         "mult-vae": [vae],
         "ensemble-ease": [loca.Ensemble(base=ease, models=3)],
         "ensemble-vae": [loca.Ensemble(base=vae, models=2)],
-        "loca-vae": [loca.Loca(base=vae, anchors=2)],
-        "loca-ease": [loca.Loca(base=ease, anchors=3)],
+        "loca-vae": [loca.Loca(base=vae, communities=loca.Kernels(n=2))],
+        "loca-ease": [loca.Loca(base=ease, communities=loca.Kernels(n=3))],
     }
     monkeypatch.setattr(demonstration, "demo_models", lambda *given: small)
 
@@ -485,7 +485,7 @@ def test_the_demo_ends_with_commands_that_work_when_pasted(
     for command in commands:
         assert command in done.out
         small = (
-            ("--set", "planted.users=200", "--set", "loca-ease.anchors=3")
+            ("--set", "planted.users=200", "--set", "loca-ease.communities.n=3")
             if "planted --mod" in command
             else ()
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_calls import TINY, Call
 
-SMALL = ("--model", "loca-ease", "--set", "anchors=3", "--set", "communities=kernel")
+SMALL = ("--model", "loca-ease", "--set", "communities.n=3", "--set", "communities=kernels")
 
 
 def test_plan_says_data_parts_and_totals(call: Call) -> None:
@@ -27,7 +27,7 @@ def test_plan_says_data_parts_and_totals(call: Call) -> None:
     for total in ("main memory, at the peak: ", "model folder: ", "it fits"):
         assert f"\n{total}" in done.out
     assert "--resume" not in done.out
-    networks = ("--model", "loca-vae", "--set", "anchors=3", "--set", "base.latent=8")
+    networks = ("--model", "loca-vae", "--set", "communities.n=3", "--set", "base.latent=8")
     assert "for --resume" in call("plan", "planted", *TINY, *networks).out
 
 
@@ -97,7 +97,16 @@ def test_plan_foretells_the_folder_of_next_items_models(
 
 
 def test_plan_says_what_each_shard_of_a_cluster_holds_and_sends(call: Call, ratings: Path) -> None:
-    ask = ("plan", ratings, "--model", "loca-vae", "--set", "anchors=7", "--set", "base.latent=8")
+    ask = (
+        "plan",
+        ratings,
+        "--model",
+        "loca-vae",
+        "--set",
+        "communities.n=7",
+        "--set",
+        "base.latent=8",
+    )
     found = json.loads(call(*ask, "--nodes", "2", "--gpus", "2", "--json").out)["shards"]
     assert (found["count"], found["models"]) == (4, 2)
     said = call(*ask, "--nodes", "3").out
@@ -128,9 +137,12 @@ def test_plan_reads_the_settings_of_the_fit(call: Call, tmp_path: Path, ratings:
     ("options", "message"),
     [
         (["--model", "loca-eas"], "unknown model 'loca-eas'; did you mean 'loca-ease'"),
-        (["--set", "anchrs=3"], "did you mean 'anchors'?"),
-        (["--set", "anchors=0"], "anchors: expected a whole number ≥ 1, found 0"),
-        (["--set", "anchors=31"], "anchors: 31 were requested, there are only 30 users"),
+        (["--set", "comunities=3"], "did you mean 'communities'?"),
+        (["--set", "communities.n=0"], "communities: n: expected a whole number ≥ 1, found 0"),
+        (
+            ["--set", "engine=differences", "--set", "engine.max_bytes=7"],
+            "max_bytes: expected at least",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(options: list[str], message: str, call: Call, ratings: Path) -> None:

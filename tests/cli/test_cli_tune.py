@@ -58,9 +58,11 @@ def test_a_loca_model_takes_its_base_as_it_was_tuned_before_it(call: Call, tmp_p
         "--choose",
         "ease.l2=5,50",
         "--choose",
-        "loca-ease.anchors=2,3",
+        "loca-ease.communities.n=2,3",
         "--set",
-        "loca-ease.kernel=uniform",
+        "loca-ease.communities=kernels",
+        "--set",
+        "loca-ease.communities.kernel=uniform",
     )
     done = call(
         "tune",
@@ -82,8 +84,10 @@ def test_a_loca_model_takes_its_base_as_it_was_tuned_before_it(call: Call, tmp_p
     assert base == tables["ease"]
     control = {"denoising": 0.0} | tables["ensemble-ease"]["base"]
     assert control == tables["ease"], "in whatever order they were asked for"
-    assert tables["ensemble-ease"]["models"] == tables["loca-ease"]["anchors"] in (2, 3)
-    assert tables["loca-ease"]["kernel"] == "uniform"
+    communities = tables["loca-ease"]["communities"]
+    assert tables["ensemble-ease"]["models"] == communities["n"] in (2, 3)
+    assert (communities["kind"], communities["kernel"]) == ("kernels", "uniform")
+    assert {"train_bandwidth", "answer_bandwidth", "anchors"} <= communities.keys()
     assert tables["compare"]["models"] == ["ensemble-ease", "ease", "loca-ease"]
     assert tables["fit"]["model"] in tables["compare"]["models"]
     saved = call(
@@ -150,7 +154,7 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
         ),
         (
             ("--model", "loca-ease", "--choose", "base=ease,mult-dae"),
-            "models cannot be tuned among",
+            "kinds cannot be tuned among",
         ),
         (("--set", "l3=4"), "unknown option 'l3' for ease"),
         (("--study", "nowhere/s.db"), "make it first"),
@@ -188,14 +192,12 @@ def test_a_mistake_leaves_no_study_and_drops_none(call: Call, tmp_path: Path) ->
         "--model",
         "loca-ease",
         "--set",
-        "anchors=1000",
+        "engine={kind='differences', max_bytes=7}",
         "--study",
         study,
         "-q",
     )
-    assert (
-        "no trial finished, 10 failed; the last one: anchors: 1,000 were requested" in many.mistake
-    )
+    assert "no trial finished, 10 failed; the last one: max_bytes: expected" in many.mistake
     assert list(tmp_path.iterdir()) == []
     assert call(*EASE, "--trials", 1, "--study", study, "--quiet").code == 0
     gone = call("tune", tmp_path / "nowhere.csv", "--model", "ease", "--study", study, "--fresh")

@@ -182,7 +182,7 @@ def compare_models(
 
       loca compare ratings.csv --models popularity,ease,loca-ease --choose ease.l2=100,300,1000
 
-      loca compare ratings.csv --models loca-ease --set anchors=60 --set base.l2=300 --recency 4
+      loca compare ratings.csv --models loca-ease --set communities.n=60 --set base.l2=300 --recency 4
 
       loca compare ratings.csv --models ease,mult-vae --recency auto
 
@@ -212,8 +212,9 @@ def compare_models(
 
     --out saves each model's results as soon as they are there; after a kill the same command with --resume goes on.
 
-    A settings file holds tables named compare, split, data, loca-ease, loca-ease.base and so on:
-    what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
+    A settings file holds tables named compare, split, data, loca-ease, loca-ease.base, loca-ease.communities and so on:
+    what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation. A part of a
+    model is exchanged by its kind: loca-ease.communities.kind=mixtures, or loca-ease.communities=mixtures for short.
     --set wins over the options (compare.models over --models too), the options win over the file.
     """
     from loca.data.splits import leave_last_out, plain_lines, split_from

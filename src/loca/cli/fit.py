@@ -7,7 +7,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,11 @@ from loca.cli import options
 from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
-from loca.models.recommender import fitted
+from loca.models.recommender import Recommender, fitted
 from loca.remarks import remark
+
+if TYPE_CHECKING:
+    from loca.local.explain import Locality
 
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
@@ -158,6 +161,8 @@ def fit(
 
       loca fit ratings.csv --titles movies.csv --model loca-ease --choose base.l2=100,300,1000 --out films.loca
 
+      loca fit ratings.csv --model loca-ease --set communities=kernels --set communities.n=60 --out films.loca
+
       loca fit ratings.csv --model mult-vae --set latent=100 --recency 30d --out films.loca --resume
 
       loca fit ratings.csv --model ease --recency auto --out films.loca
@@ -170,7 +175,6 @@ def fit(
     from loca.cluster.storage import remove_jobs
     from loca.config.model_factory import describe_model
     from loca.config.settings import Given
-    from loca.local.loca import Loca
     from loca.models.devices import check_device, choose_device
     from loca.persistence.checkpoint import check_start
     from loca.persistence.fit_context import checkpoint_in
@@ -266,7 +270,7 @@ def fit(
     lines = [f"{name} saved to {out}: {', '.join(f'{key} {parameters[key]}' for key in shown)}"]
     # What was remarked stands beside the answer.
     lines += replace(found, remarks=()).shown()[1:]
-    locality = found.model.locality_ if isinstance(found.model, Loca) else None
+    locality = _locality_of(found.model)
     lines += [] if locality is None else [str(locality)]
     document = {
         "model": name,
@@ -284,6 +288,15 @@ def fit(
         "seconds": time.perf_counter() - started,
     }
     output.answer("\n".join(lines), document)
+
+
+def _locality_of(model: Recommender) -> Locality | None:
+    """Return how local the answers of a local model are; None of any other model."""
+    if model.role != "local":
+        return None
+    local_model: Any = model
+    locality: Locality | None = local_model.locality_
+    return locality
 
 
 Updated = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]

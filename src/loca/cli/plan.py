@@ -56,13 +56,13 @@ def plan(
 
     Examples:
 
-      loca plan ratings.csv --model loca-vae --set anchors=300
+      loca plan ratings.csv --model loca-vae --set communities.n=300
 
       loca plan ratings.csv --model loca-ease --choose base.l2=100,300,1000 --out films.loca
 
       loca plan planted --model mult-vae --json
 
-      loca plan ratings.csv --model loca-vae --set anchors=1000 --nodes 4 --gpus 8
+      loca plan ratings.csv --model loca-vae --set communities.n=1000 --nodes 4 --gpus 8
     """
     from loca.experiments.memory_estimate import plan_fit
     from loca.models.devices import check_device

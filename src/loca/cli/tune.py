@@ -85,7 +85,8 @@ def tune_models(
     """Find the settings of models that are best on validation, and write them for loca fit and loca compare.
 
     The data is split as loca compare splits it; the test items are not looked at. What --set says stays as it is, what
-    --choose lists is tried at these values alone, everything else in the space of the model.
+    --choose lists is tried at these values alone, everything else in the space of the model. Of communities the
+    parameters of their kind are tuned; --set communities=kernels or mixtures takes one with more of them.
 
     With --study the trials are saved: after a kill the same command with --resume goes on.
 
@@ -95,7 +96,7 @@ def tune_models(
 
       loca tune ratings.csv --model mult-vae,loca-vae --seconds 1200 --study trials.db --out best.toml
 
-      loca tune ratings.csv --model loca-ease --set base.l2=300 --choose anchors=20,40 --processes 4 --out best.toml
+      loca tune ratings.csv --model loca-ease --set base.l2=300 --choose communities.n=20,40 --out best.toml
 
       loca fit ratings.csv --config best.toml --out films.loca
     """
