@@ -26,17 +26,18 @@ PAGES = [
     PROJECT / "README.md",
     PROJECT / "docs" / "index.md",
     PROJECT / "docs" / "data.md",
-    *(p for one in FOLDERS for p in sorted(one.glob("*.md"))),
+    *(page for folder in FOLDERS for page in sorted(folder.glob("*.md"))),
 ]
 NOTEBOOKS = sorted((PROJECT / "examples").glob("*.ipynb"))
-# What cannot run in a test (pip, a GPU, a download) and what a command prints stand in blocks of another language.
+# What cannot run in a test (pip, a GPU, a download) and what a command prints stand in blocks of
+# another language.
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.M | re.S)
 NEEDS_A_SHELL = re.compile(r"[|<>&;$`*]")
 
 
 @pytest.fixture
 def commands(tmp_path: Path) -> dict[str, str]:
-    """The environment of shell blocks: `loca` is this checkout, on one thread, without progress bars."""
+    """Return the environment of shell blocks: `loca` is this checkout, on one thread."""
     folder = tmp_path / "commands"
     folder.mkdir()
     (folder / "loca").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loca "$@"\n')
@@ -49,23 +50,24 @@ def commands(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def left_as_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs in an empty folder, and takes back what an example changes for the whole process."""
+def restored_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run in an empty folder, and take back what an example changes for the whole process."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(mpl, "use", lambda *_: None)
     loggers = [logging.getLogger(), logging.getLogger("loca"), logging.getLogger("loca.progress")]
-    before = [(one, one.level, list(one.handlers), one.propagate) for one in loggers]
+    before = [(logger, logger.level, list(logger.handlers), logger.propagate) for logger in loggers]
     yield
-    for one, level, handlers, propagate in before:
-        one.setLevel(level)
-        one.handlers[:], one.propagate = handlers, propagate
+    for logger, level, handlers, propagate in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
     loca.set_progress(False)
 
 
 def run_line(line: str, environment: dict[str, str]) -> None:
-    """A plain command of ours runs in this process, which has everything loaded; all else in a shell."""
+    """Run a plain command of ours in this process, which has everything loaded; all else in a shell."""
     words = shlex.split(line, comments=True)
     if words[:1] == ["loca"] and not NEEDS_A_SHELL.search(shlex.join(words)):
         assert main(words[1:]) == 0, line
@@ -80,7 +82,7 @@ def test_the_examples_of_a_page_run(page: Path, commands: dict[str, str]) -> Non
     names: dict[str, Any] = {"__name__": "__main__"}
     for language, code in BLOCK.findall(page.read_text(encoding="utf-8")):
         if language == "python":
-            exec(compile(code, str(page), "exec"), names)
+            exec(compile(code, str(page), "exec", dont_inherit=True), names)
         else:
             for line in code.replace("\\\n", " ").splitlines():
                 run_line(line, commands)
@@ -97,4 +99,4 @@ def test_the_cells_of_a_notebook_run_and_their_outputs_are_stored(notebook: Path
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert any(cell["outputs"] for cell in cells)
     for cell in cells:
-        exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
+        exec(compile("".join(cell["source"]), notebook.name, "exec", dont_inherit=True), names)

@@ -1,4 +1,4 @@
-"""The files around the code agree with each other: versions, pins, commands of the workflow, packages."""
+"""The files around the code agree: versions, pins, commands of the workflow, packages."""
 
 from __future__ import annotations
 
@@ -49,21 +49,19 @@ def test_the_workflow_runs_commands_that_exist_on_every_supported_python() -> No
         <= targets
     )
     pythons = jobs["test"]["strategy"]["matrix"]["python"]
-    assert [f"Programming Language :: Python :: {one}" for one in pythons] == [
+    assert [f"Programming Language :: Python :: {python}" for python in pythons] == [
         line for line in PACKAGE["classifiers"] if re.search(r"Python :: 3\.\d+$", line)
     ]
     assert PACKAGE["requires-python"] == f">={pythons[0]}"
 
 
 def test_every_direct_requirement_is_pinned() -> None:
-    wanted = [
-        *PACKAGE["dependencies"],
-        *(one for extra in PACKAGE["optional-dependencies"].values() for one in extra),
-    ]
+    extras = PACKAGE["optional-dependencies"].values()
+    requirements = [*PACKAGE["dependencies"], *(name for extra in extras for name in extra)]
     names = {
-        re.split(r"[\[<>=~!;]", one)[0].strip().lower()
-        for one in wanted
-        if not one.startswith("loca[")
+        re.split(r"[\[<>=~!;]", requirement)[0].strip().lower()
+        for requirement in requirements
+        if not requirement.startswith("loca[")
     }
     assert not names - {name.lower() for name in PINS}
 

@@ -25,21 +25,23 @@ ABSTRACT = {"Callback", "Recommender"}
 
 
 def section(text: str, title: str) -> str:
-    """The lines under a numpydoc heading, up to the next one."""
-    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.M | re.S)
-    return "" if found is None else found[1]
+    """Return the lines under a numpydoc heading, up to the next one."""
+    match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.M | re.S)
+    return "" if match is None else match[1]
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - PLAIN))
 def test_a_public_name_explains_its_parameters_and_shows_an_example(name: str) -> None:
     value = getattr(loca, name)
     text = inspect.getdoc(value) or ""
-    takes = [one for one in inspect.signature(value).parameters if name not in ABSTRACT]
+    parameters = [
+        parameter for parameter in inspect.signature(value).parameters if name not in ABSTRACT
+    ]
     described = section(text, "Parameters") or section(text, "Attributes")
     missing = [
-        one
-        for one in takes
-        if not re.search(rf"^[\w*, ]*\b{one}\b[\w*, ]*( : |$)", described, re.M)
+        parameter
+        for parameter in parameters
+        if not re.search(rf"^[\w*, ]*\b{parameter}\b[\w*, ]*( : |$)", described, re.M)
     ]
     assert not missing, f"{name} does not explain {missing}"
     if not isinstance(value, type) and inspect.signature(value).return_annotation != "None":
@@ -70,7 +72,9 @@ def test_the_reference_has_every_public_name_and_its_methods_exist() -> None:
     assert sorted(name for name, _ in blocks) == sorted(NAMES)
     for name, members in blocks:
         assert not [
-            one for one in members.split(", ") if one and not hasattr(getattr(loca, name), one)
+            member
+            for member in members.split(", ")
+            if member and not hasattr(getattr(loca, name), member)
         ], name
 
 
@@ -82,10 +86,10 @@ def test_the_page_of_caveats_has_every_kind_with_its_meaning() -> None:
 
 
 def section_of(page: str, heading: str) -> str:
-    """The text under a heading of a page, up to the next heading."""
-    found = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", page, re.M | re.S)
-    assert found is not None, heading
-    return found[1]
+    """Return the text under a heading of a page, up to the next heading."""
+    match = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", page, re.M | re.S)
+    assert match is not None, heading
+    return match[1]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,9 @@ def test_commands_on_files_ordered_by_a_rank_name_that_column() -> None:
     texts = [page.read_text().replace("\\\n", " ") for page in pages]
     commands = [line for text in texts for line in re.findall(r"^loca .*$", text, re.M)]
     commands += [
-        " ".join(one.split()) for text in texts for one in re.findall(r"`(loca\s[^`]+)`", text)
+        " ".join(command.split())
+        for text in texts
+        for command in re.findall(r"`(loca\s[^`]+)`", text)
     ]
     of_ranks = [command for command in commands if "-ordered.csv" in command]
     assert len(of_ranks) >= 3
