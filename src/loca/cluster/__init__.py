@@ -1,4 +1,7 @@
-"""Local models in shards, on one machine or many: the same numbers as without; Ray is an extra, loca[cluster]."""
+"""Train local models in shards, on one machine or many, with the numbers of one process.
+
+Ray is an extra, loca[cluster].
+"""
 
 from __future__ import annotations
 

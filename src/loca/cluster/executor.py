@@ -1,4 +1,4 @@
-"""Train local models in shards: these learn side by side, the driver adds their answers and judges."""
+"""Train local models in shards, which learn side by side; the driver adds and judges answers."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class ShardExecutor:
             raise
         finally:
             self.close()
-        # The models are mapped, and linked when they are saved: their files stay as long as they do,
-        # or until the work has ended well that could go on with them.
+        # The models are mapped, and linked when they are saved: their files stay as long as the
+        # models do, or until the work has ended well that could go on with them.
         if checkpoint.saves:
             checkpoint.at_end.append(storage.remove)
         else:
@@ -226,7 +226,7 @@ class ShardExecutor:
 
 
 def _check_engine(engine: Engine) -> None:
-    """Refuse an engine that trains in a way of its own: a shard only begins, solves and finishes."""
+    """Refuse an engine that trains in a way of its own: shards only begin, solve and finish."""
     if type(engine).train is not Engine.train:
         name = type(engine).__name__
         raise ConfigError(

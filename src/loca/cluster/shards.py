@@ -1,7 +1,7 @@
 """Train some of the local models of a fit, an epoch at a time, and blend what they answer.
 
-A shard reads its work from a storage that all machines see, and saves its progress there after every
-epoch. A call that comes twice is done once: a shard that starts again goes on where the last one was.
+A shard reads its work from a storage that all machines see, and saves its progress there after
+every epoch. A call that comes twice is done once; a shard that starts again goes on where it was.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Job:
 
 
 def kinds_of(base: Recommender) -> Mapping[str, type]:
-    """Return the classes by name that copies of a model may be saved with, a user's own among them."""
+    """Return the classes by name that copies of a model may be saved with, also a user's own."""
     classes = {kind.__name__: kind for kind in _classes_in(base)}
     return ChainMap(classes, cast(Any, KINDS))
 
@@ -394,7 +394,7 @@ class Shard:
             self.seconds["save"] += time.perf_counter() - started
 
     def blend(self, number: int, best: int, request: Request) -> FloatArray:
-        """Return the blended scores of the shard's models after an epoch, as if no others were there."""
+        """Return the blended scores of the shard's models alone, after an epoch."""
         with self._working("blend"):
             self._reach(number, best)  # where the shard was lost since
             assert self.models is not None

@@ -1,4 +1,4 @@
-"""Where the shards of a fit find their work and leave it: a folder that all machines see, by path or by address."""
+"""Keep the work of shards where they all find it: a folder that all machines see, or an address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from loca.errors import ConfigError, LocaError
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import Checkpoint, file_name_of
 
-_JOB, _COPY = "job-", "loca-shard-"
+_JOB = "job-"
+_COPY = "loca-shard-"
 
 
 class StorageError(LocaError):
@@ -25,15 +26,16 @@ class StorageError(LocaError):
 
 
 def is_address(storage: str | Path) -> bool:
-    """Whether this is an address for fsspec, such as s3://bucket/work, and no path."""
+    """Return whether this is an address for fsspec, such as s3://bucket/work, and no path."""
     return "://" in str(storage)
 
 
 class Storage:
     """One job's folder in the storage, as one process sees it.
 
-    Where the storage is a path, `folder` is that folder itself. Where it is an address, `folder` is a temporary copy:
-    files are fetched into it and published from it by name, each whole or not at all.
+    Where the storage is a path, `folder` is that folder itself. Where it is an address, `folder` is
+    a temporary copy: files are fetched into it and published from it by name, each whole or not at
+    all.
 
     Parameters
     ----------
@@ -44,8 +46,9 @@ class Storage:
     """
 
     def __init__(self, place: str | Path, job: str) -> None:
-        # A password is nobody's business.
-        self.address, self._remote = re.sub(r"//[^/@]*@", "//…@", str(place)), None
+        # In messages without user and password.
+        self.address = re.sub(r"//[^/@]*@", "//…@", str(place))
+        self._remote: Any = None
         self._is_address = is_address(place)
         if not self._is_address:
             self.folder = Path(place).absolute() / f"{_JOB}{job}"
@@ -68,9 +71,8 @@ class Storage:
         except ImportError as error:
             raise ConfigError(f"storage {self.address}: {' '.join(str(error).split())}") from None
         except Exception as error:
-            if not (
-                self._is_address or isinstance(error, OSError | ValueError)
-            ):  # others say it in errors of their own
+            # File systems behind an address have errors of many kinds.
+            if not (self._is_address or isinstance(error, OSError | ValueError)):
                 raise
             text = getattr(error, "strerror", None) or str(error)
             reason = " ".join(text.split())[:200] or type(error).__name__
@@ -80,11 +82,10 @@ class Storage:
 
     def make(self) -> None:
         """Make the folder."""
-        remote: Any = self._remote
         with self._blaming():
             self.folder.mkdir(parents=True, exist_ok=True)
-            if remote is not None:
-                remote.makedirs(self._root, exist_ok=True)
+            if self._remote is not None:
+                self._remote.makedirs(self._root, exist_ok=True)
 
     def probe(self) -> None:
         """Refuse a storage that cannot be written."""
@@ -97,34 +98,34 @@ class Storage:
 
     def fetch(self, name: str) -> None:
         """Bring a file here, if the storage has it and this copy has not."""
-        remote: Any = self._remote
-        if remote is None or (self.folder / name).exists():
+        path = self.folder / name
+        if self._remote is None or path.exists():
             return
-        path, beside = self.folder / name, self.folder / f"fetched-{secrets.token_hex(4)}"
+        fetched = self.folder / f"fetched-{secrets.token_hex(4)}"
         with self._blaming():
             path.parent.mkdir(parents=True, exist_ok=True)
-            remote.invalidate_cache()  # other machines write there
+            self._remote.invalidate_cache()  # other machines write there
             try:
                 with suppress(FileNotFoundError):
-                    remote.get_file(f"{self._root}/{name}", str(beside))
-                    os.replace(beside, path)
+                    self._remote.get_file(f"{self._root}/{name}", str(fetched))
+                    os.replace(fetched, path)
             finally:
-                beside.unlink(missing_ok=True)
+                fetched.unlink(missing_ok=True)
 
     def publish(self, name: str) -> None:
         """Put a file of this copy into the storage, in place of what has that name."""
-        remote: Any = self._remote
-        if remote is None:
+        if self._remote is None:
             return
         path = f"{self._root}/{name}"
-        beside = f"{path}.{secrets.token_hex(4)}"
+        # A file that is half there is never taken for a whole one.
+        new_path = f"{path}.{secrets.token_hex(4)}"
         with self._blaming():
-            remote.makedirs(path.rpartition("/")[0], exist_ok=True)
-            remote.put_file(str(self.folder / name), beside)
-            remote.mv(beside, path)  # a file that is half there is never taken for a whole one
+            self._remote.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._remote.put_file(str(self.folder / name), new_path)
+            self._remote.mv(new_path, path)
 
     def has(self, name: str) -> bool:
-        """Whether the storage has a file."""
+        """Return whether the storage has a file."""
         if self._remote is None:
             return (self.folder / name).exists()
         with self._blaming():
@@ -132,37 +133,36 @@ class Storage:
             return bool(self._remote.exists(f"{self._root}/{name}"))
 
     def fetch_model(self, name: str) -> Path:
-        """The folder of a saved model, brought here; the model is in it if the storage has it."""
-        if self._remote is not None:
-            self.fetch(f"{name}/{MANIFEST}")  # published last: where it is, all is
-            if (self.folder / name / MANIFEST).exists():
-                remote: Any = self._remote
-                with self._blaming():
-                    files = [
-                        str(one).rpartition("/")[2]
-                        for one in remote.ls(f"{self._root}/{name}", detail=False)
-                    ]
-                for one in files:
-                    self.fetch(f"{name}/{one}")
-        return self.folder / name
+        """Return the folder of a saved model, brought here if the storage has it."""
+        folder = self.folder / name
+        if self._remote is None:
+            return folder
+        self.fetch(f"{name}/{MANIFEST}")  # published last: where it is, all is
+        if (folder / MANIFEST).exists():
+            with self._blaming():
+                paths = self._remote.ls(f"{self._root}/{name}", detail=False)
+            for path in paths:
+                self.fetch(f"{name}/{str(path).rpartition('/')[2]}")
+        return folder
 
     def publish_model(self, name: str) -> None:
         """Put a saved model into the storage, its manifest last."""
-        if self._remote is not None:
-            files = sorted(os.listdir(self.folder / name), key=lambda one: (one == MANIFEST, one))
-            for one in files:
-                self.publish(f"{name}/{one}")
+        if self._remote is None:
+            return
+        files = sorted(os.listdir(self.folder / name))
+        for file in [*(file for file in files if file != MANIFEST), MANIFEST]:
+            self.publish(f"{name}/{file}")
 
     def checkpoint(self, seconds_between: float = 0.0) -> Checkpoint:
-        """Where states are saved."""
+        """Return where states are saved."""
         return _SharedCheckpoint(self, seconds_between)
 
     def remove_half_written(self, part: str) -> None:
         """Remove what killed processes have left of the states inside a part."""
-        begin = file_name_of(f"{part}/").removesuffix(".safetensors")
-        for one in self.folder.glob("*.new"):
-            if one.name.startswith(begin):
-                one.unlink(missing_ok=True)
+        prefix = file_name_of(f"{part}/").removesuffix(".safetensors")
+        for path in self.folder.glob("*.new"):
+            if path.name.startswith(prefix):
+                path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Drop the job; what is mapped into memory stays there."""
@@ -179,32 +179,37 @@ class Storage:
 
 def remove_copies() -> None:
     """Remove the copies that killed processes of this machine have left."""
-    for one in Path(tempfile.gettempdir()).glob(f"{_COPY}{platform.node()}-*"):
-        number = one.name.removeprefix(f"{_COPY}{platform.node()}-").partition("-")[0]
+    prefix = f"{_COPY}{platform.node()}-"
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        process_id = folder.name.removeprefix(prefix).partition("-")[0]
         try:
-            os.kill(int(number), 0)
+            os.kill(int(process_id), 0)
         except ProcessLookupError:
-            shutil.rmtree(one, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         except (OSError, ValueError):
             continue
 
 
 def remove_jobs(place: Path) -> None:
-    """Remove what ended runs have left in a folder that belongs to one fit; a link is not followed."""
+    """Remove what ended runs have left in a folder of one fit; a link is not followed."""
     if place.is_dir() and not place.is_symlink():
-        for one in place.glob(f"{_JOB}*"):
-            if not one.is_symlink():
-                shutil.rmtree(one, ignore_errors=True)
+        for folder in place.glob(f"{_JOB}*"):
+            if not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             place.rmdir()
 
 
 class _SharedCheckpoint(Checkpoint):
-    """A checkpoint in the storage; a process that is cut off may still write there beside the one in its place."""
+    """A checkpoint in the storage.
+
+    A process that is cut off may still write there beside the process that took its place.
+    """
 
     def __init__(self, storage: Storage, seconds_between: float) -> None:
         super().__init__(storage.folder, seconds_between)
-        self._storage, self._new = storage, f".{secrets.token_hex(4)}.new"
+        self._storage = storage
+        self._new = f".{secrets.token_hex(4)}.new"
 
     def load(self, name: str) -> dict[str, Any] | None:
         self._storage.fetch(file_name_of(self._prefix + name))

@@ -1,4 +1,4 @@
-"""Runs of comparisons, studies and reproductions, and lists for all users, as tasks of a Ray cluster."""
+"""Run comparisons and studies, and write lists for all users, as tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from loca.cluster.executor import ClusterError
+from loca.data.interactions import Interactions
 from loca.errors import LocaError, check_counts
 from loca.evaluation.recommend import Ids
 from loca.persistence.atomic_write import MANIFEST, locked, read_plain, write_whole
@@ -28,40 +29,45 @@ from loca.tuning.workers import WorkerDied
 
 _RETRIES = 3
 # How long a task waits for a machine that could run it, and how often that is looked at.
-_WAIT_SECONDS, _LOOK_SECONDS = 300.0, 2.0
-_REQUEST_FILE, _REQUEST_FORMAT = "_request.json", "loca-lists"
+_WAIT_SECONDS = 300.0
+_LOOK_SECONDS = 2.0
+_REQUEST_FILE = "_request.json"
+_REQUEST_FORMAT = "loca-lists"
+_REQUEST_VERSION = 1
 
 
-def _ray(address: str) -> Any:
-    """Ray, connected; it is loaded here, so that what needs no cluster does without."""
+def _connected(address: str) -> Any:
+    """Return Ray, connected; it is loaded here, so that what needs no cluster does without."""
     from loca.cluster.ray_executor import connect
 
     return connect(address)
 
 
-def _largest_machine(ray: Any) -> float:
-    """The cores of the machine that has most."""
-    return max(
-        (one["Resources"].get("CPU", 0.0) for one in ray.nodes() if one["Alive"]), default=0.0
-    )
+def _most_cores(ray: Any) -> float:
+    """Return the cores of the machine that has most."""
+    machines = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return max((resources.get("CPU", 0.0) for resources in machines), default=0.0)
 
 
 class _Patience:
     """How long there has been no machine that could run a task."""
 
-    def __init__(self, ray: Any, cpus: int) -> None:
-        self._ray, self._cpus, self._since = ray, cpus, time.monotonic()
+    def __init__(self, ray: Any, cores: int) -> None:
+        self._ray = ray
+        self._cores = cores
+        self._since = time.monotonic()
 
     def reason(self) -> str:
-        """Why nobody should wait any longer; empty while somebody should."""
-        if _largest_machine(self._ray) >= self._cpus:
+        """Return why to wait no longer; empty while a machine may still come."""
+        if _most_cores(self._ray) >= self._cores:
             self._since = time.monotonic()
         if time.monotonic() - self._since < _WAIT_SECONDS:
             return ""
-        return f"no machine of the cluster has {self._cpus} cores, for {_WAIT_SECONDS:g} s: add one, then go on"
+        lack = f"no machine of the cluster has {self._cores} cores, for {_WAIT_SECONDS:g} s"
+        return f"{lack}: add one, then go on"
 
 
-# -- Workers -----------------------------------------------------------------------------------------------------------
+# -- Workers --------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -78,44 +84,47 @@ class RayWorker:
     def start(
         cls,
         work: Callable[..., None],
-        given: tuple[Any, ...],
+        arguments: tuple[Any, ...],
         *,
         threads: int,
         what: str,
         address: str = "local",
     ) -> RayWorker:
-        """A task that calls `work` with something to send messages by, and with what it is given."""
-        ray = _ray(address)
+        """Return a task that calls `work` with something to send messages by, and the arguments."""
+        ray = _connected(address)
         line, far_end = Pipe()
-        threads = max(
-            1, min(threads, int(_largest_machine(ray)))
-        )  # those of this machine may be more
+        # This machine may have more cores than those of the cluster.
+        threads = max(1, min(threads, int(_most_cores(ray))))
         options: Any = {"num_cpus": threads, "max_retries": 0, "num_returns": "streaming"}
-        stream: Any = ray.remote(_live).options(**options).remote(work, threads, given)
-        worker, patience = cls(line, stream, ray.cancel), _Patience(ray, threads)
-
-        def pass_on() -> None:
-            try:
-                while not ray.wait([stream], timeout=_LOOK_SECONDS, fetch_local=False)[0]:
-                    if reason := patience.reason():
-                        worker.reason, worker.restarts = reason, 0
-                        return
-                for reference in stream:
-                    far_end.send(ray.get(reference))
-            except ray.exceptions.RayTaskError as error:  # nothing was lost: it would fail again
-                worker.reason, worker.restarts = " ".join(str(error.cause).split())[:300], 0
-            except ray.exceptions.RayError as error:
-                worker.reason = f"its task was lost ({' '.join(str(error).split())[:150]})"
-            except OSError:  # nobody waits any more
-                pass
-            finally:
-                far_end.close()
-
-        threading.Thread(target=pass_on, daemon=True).start()
+        stream: Any = ray.remote(_live).options(**options).remote(work, threads, arguments)
+        worker = cls(line, stream, ray.cancel)
+        patience = _Patience(ray, threads)
+        threading.Thread(target=worker._pass_on, args=(ray, far_end, patience), daemon=True).start()
         return worker
 
+    def _pass_on(self, ray: Any, far_end: Connection, patience: _Patience) -> None:
+        """Send what the task sends along the line, until it ends."""
+        try:
+            while not ray.wait([self.stream], timeout=_LOOK_SECONDS, fetch_local=False)[0]:
+                reason = patience.reason()
+                if reason:
+                    self.reason = reason
+                    self.restarts = 0
+                    return
+            for reference in self.stream:
+                far_end.send(ray.get(reference))
+        except ray.exceptions.RayTaskError as error:  # nothing was lost: it would fail again
+            self.reason = " ".join(str(error.cause).split())[:300]
+            self.restarts = 0
+        except ray.exceptions.RayError as error:
+            self.reason = f"its task was lost ({' '.join(str(error).split())[:150]})"
+        except OSError:  # nobody waits any more
+            pass
+        finally:
+            far_end.close()
+
     def hear(self) -> Any:
-        """The next message; one that has died is an error."""
+        """Return the next message; a task that has died is an error."""
         try:
             return self.line.recv()
         except (EOFError, OSError):
@@ -138,20 +147,21 @@ class _Sender:
         self.messages.put(message)
 
 
-def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> Iterator[Any]:
-    """What a task does: what it sends goes back at once."""
+def _live(work: Callable[..., None], threads: int, arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """Do the work of a task, and yield what it sends at once."""
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     set_progress(False)
     torch.set_num_threads(threads)
     threadpool_limits(limits=threads)
-    messages, end = SimpleQueue[Any](), object()
+    messages = SimpleQueue[Any]()
+    end = object()
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            work(_Sender(messages), *given)
+            work(_Sender(messages), *arguments)
         except BaseException as error:
             errors.append(error)
         finally:
@@ -165,12 +175,25 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
 
 
 def workers_on(address: str) -> Callable[..., RayWorker]:
-    """What starts workers on a cluster, in place of `Worker.start`."""
-    _ray(address)  # or it is refused here, before anything is done
+    """Return what starts workers on a cluster, in place of `Worker.start`.
+
+    A cluster that cannot be joined is refused here, before anything is done.
+    """
+    _connected(address)
     return partial(RayWorker.start, address=address)
 
 
-# -- Lists for all users -----------------------------------------------------------------------------------------------
+# -- Lists for all users --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file of lists: its users by rows, from the first to before the last."""
+
+    path: Path
+    users: tuple[int, int]
+    n: int
+    conditions: dict[str, Any]
 
 
 def recommend_to_parts(
@@ -184,10 +207,10 @@ def recommend_to_parts(
     never: Ids = None,
     recency: Any = "model",
 ) -> RecommendationFile:
-    """Write the lists of all users of a saved model as Parquet files in a folder, by ranges of users.
+    """Write the lists of all users of a saved model as Parquet files in a folder.
 
-    A part that is there already is left as it is: an interrupted run goes on. A folder with lists of another request is
-    refused.
+    A file has a range of the users. One that is there already is left as it is: an interrupted run
+    goes on. A folder with lists of another request is refused.
 
     Parameters
     ----------
@@ -203,73 +226,84 @@ def recommend_to_parts(
         As for `recommend`.
     """
     check_counts(parts=parts)
-    ray, model, out = None if address is None else _ray(address), model.absolute(), out.absolute()
+    ray = None if address is None else _connected(address)
+    model = model.absolute()
+    out = out.absolute()
     loaded, digest = _loaded_once(model)
-    users = loaded.train_data_
-    if users is None:
+    known: Interactions | None = loaded.train_data_
+    if known is None:
         raise ClusterError(f"{model}: this model was fitted on a bare matrix and knows no users")
-    parts = min(parts, max(users.n_users, 1))
-    edges = [users.n_users * one // parts for one in range(parts + 1)]
-    names = [f"part-{one:05d}-of-{parts:05d}.parquet" for one in range(parts)]
-    chosen = {
-        key: None if one is None else list(one) for key, one in (("only", only), ("never", never))
-    }
-    conditions = {**chosen, "recency": recency}
-    request = {
-        "model": digest,
-        "items per user": n,
-        **{key: str(one) for key, one in conditions.items()},
-    }
     if out.exists() and not out.is_dir():
         raise ClusterError(
             f"{out}: expected a folder for {parts} parts, found a file; choose another"
         )
+    conditions = {
+        "only": None if only is None else list(only),
+        "never": None if never is None else list(never),
+        "recency": recency,
+    }
+    texts = {name: str(value) for name, value in conditions.items()}
+    request = {"model": digest, "items per user": n, **texts}
+    all_parts = _divided(out, known.n_users, parts, n, conditions)
     with locked(out, "another run writes its lists there"):
-        check_parts(out, names, request)
-        missing = [
-            (out / name, users, n, conditions)
-            for name, users in zip(names, pairwise(edges), strict=True)
-            if not (out / name).exists()
-        ]
-        with bar("parts", parts) as progress:
-            progress.advance(parts - len(missing))
-            for _ in (
-                _in_turn(missing, loaded)
-                if ray is None
-                else _in_tasks(missing, ray, (model, digest))
-            ):
+        check_parts(out, [part.path.name for part in all_parts], request)
+        missing = [part for part in all_parts if not part.path.exists()]
+        writing = (
+            _write_in_turn(missing, loaded)
+            if ray is None
+            else _write_in_tasks(missing, ray, model, digest)
+        )
+        with bar("parts", len(all_parts)) as progress:
+            progress.advance(len(all_parts) - len(missing))
+            for _ in writing:
                 progress.advance()
-        for one in _half_written(out):
-            one.unlink(missing_ok=True)
+        for path in _half_written(out):
+            path.unlink(missing_ok=True)
+    return _counted(out, all_parts, known.n_users)
+
+
+def _divided(
+    out: Path, n_users: int, parts: int, n: int, conditions: dict[str, Any]
+) -> list[_Part]:
+    """Return the parts of all users, at most one for each."""
+    count = min(parts, max(n_users, 1))
+    edges = [n_users * number // count for number in range(count + 1)]
+    return [
+        _Part(out / f"part-{number:05d}-of-{count:05d}.parquet", users, n, conditions)
+        for number, users in enumerate(pairwise(edges))
+    ]
+
+
+def _counted(out: Path, parts: Sequence[_Part], n_users: int) -> RecommendationFile:
+    """Return how many users and rows the parts have."""
     import polars
 
-    counted = polars.scan_parquet([out / name for name in names]).select(
-        polars.len(), polars.col("user").n_unique()
-    )
-    rows, answered = counted.collect().row(0)
-    return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
+    lists = polars.scan_parquet([part.path for part in parts])
+    counts = lists.select(polars.len(), polars.col("user").n_unique()).collect()
+    n_rows, n_answered = counts.row(0)
+    return RecommendationFile(out, n_users, n_users - n_answered, n_rows)
 
 
-def _in_turn(missing: Sequence[tuple[Any, ...]], model: Any) -> Iterator[None]:
+def _write_in_turn(missing: Sequence[_Part], model: Any) -> Iterator[None]:
     """Write parts in this process."""
-    for one in missing:
-        _write_users(model, *one)
+    for part in missing:
+        _write(model, part)
         yield
 
 
-def _in_tasks(
-    missing: Sequence[tuple[Any, ...]], ray: Any, model: tuple[Path, str]
-) -> Iterator[None]:
-    """Write parts as tasks of a cluster, in any order; one whose machine is lost is begun anew."""
+def _write_in_tasks(missing: Sequence[_Part], ray: Any, model: Path, digest: str) -> Iterator[None]:
+    """Write parts as tasks of a cluster, in any order; a part whose machine is lost begins anew."""
     write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
-    pending, patience = {write.remote(*model, *one): one[0] for one in missing}, _Patience(ray, 1)
+    pending = {write.remote(model, digest, part): part for part in missing}
+    patience = _Patience(ray, 1)
     while pending:
         done, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_SECONDS)
         if not done:
-            if reason := patience.reason():
+            reason = patience.reason()
+            if reason:
                 raise ClusterError(reason)
             continue
-        path = pending.pop(done[0])
+        part = pending.pop(done[0])
         try:
             yield ray.get(done[0])
         except ray.exceptions.RayTaskError as error:
@@ -277,68 +311,76 @@ def _in_tasks(
         except ray.exceptions.RayError as error:
             line = " ".join(str(error).split())[:150]
             raise ClusterError(
-                f"{path}: its task was lost ({line}); the same command goes on"
+                f"{part.path}: its task was lost ({line}); the same command goes on"
             ) from None
 
 
 def check_parts(out: Path, names: Sequence[str], request: dict[str, Any]) -> None:
-    """Refuse a folder that holds anything else than parts of this request; a new one is marked with it."""
-    there = {one.name for one in out.iterdir()} - {one.name for one in _half_written(out)}
+    """Refuse a folder that holds anything but parts of this request; mark a new one with it."""
+    half_written = {path.name for path in _half_written(out)}
+    there = {path.name for path in out.iterdir()} - half_written
     foreign = sorted(there - {*names, _REQUEST_FILE})
     if foreign or (there and _REQUEST_FILE not in there):
-        found = (foreign or sorted(there))[0]
+        first = (foreign or sorted(there))[0]
         raise ClusterError(
-            f"{out}: expected a folder for {len(names)} parts, found {found!r:.60}; choose another"
+            f"{out}: expected a folder for {len(names)} parts, found {first!r:.60}; choose another"
         )
     if not there:
-        write_whole(out / _REQUEST_FILE, sealed_json(_REQUEST_FORMAT, 1, {"request": request}))
+        sealed = sealed_json(_REQUEST_FORMAT, _REQUEST_VERSION, {"request": request})
+        write_whole(out / _REQUEST_FILE, sealed)
         return
-    try:
-        before = open_sealed(read_plain(out / _REQUEST_FILE), _REQUEST_FORMAT, 1)["request"]
-        difference = first_difference(before, request)
-    except (ValueError, LookupError, AttributeError) as error:
-        difference = str(error)
+    difference = _difference_to(out / _REQUEST_FILE, request)
     if difference is not None:
-        difference = "the model is another one" if difference.startswith("model: ") else difference
         raise ClusterError(
             f"{out}: holds lists of another request: {difference}; choose another folder"
         )
 
 
+def _difference_to(path: Path, request: dict[str, Any]) -> str | None:
+    """Return in what a stored request differs from another; None where it does not."""
+    try:
+        stored = open_sealed(read_plain(path), _REQUEST_FORMAT, _REQUEST_VERSION)["request"]
+        difference = first_difference(stored, request)
+    except (ValueError, LookupError, AttributeError) as error:
+        return str(error)
+    if difference is not None and difference.startswith("model: "):
+        return "the model is another one"
+    return difference
+
+
 def _half_written(out: Path) -> list[Path]:
-    """What lost tasks have left."""
+    """Return what lost tasks have left."""
     return [*out.glob(".part-*.new"), *out.glob(f".{_REQUEST_FILE}.*.new")]
 
 
-def _write_part(model: Path, digest: str, *part: Any) -> None:
-    """What a task does: one file of lists."""
+def _write_part(model: Path, digest: str, part: _Part) -> None:
+    """Write one file of lists, as a task does."""
     set_progress(False)
-    _write_users(_loaded(model, digest), *part)
+    _write(_loaded(model, digest), part)
 
 
-def _write_users(
-    model: Any, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]
-) -> None:
-    """One file, whole or not at all."""
-    who = model.train_data_.users.values[users[0] : users[1]].tolist()
-    recommend_to_file(model, who, path, n, on_unknown="skip", **conditions)
+def _write(model: Any, part: _Part) -> None:
+    """Write one file, whole or not at all."""
+    users = model.train_data_.users.values[slice(*part.users)].tolist()
+    recommend_to_file(model, users, part.path, part.n, on_unknown="skip", **part.conditions)
 
 
 @lru_cache(maxsize=1)
 def _loaded(model: Path, digest: str) -> Any:
-    """The model of this process; loaded for its first part."""
-    loaded, found = _loaded_once(model)
-    if found != digest:
+    """Return the model of this process, which is loaded for its first part."""
+    loaded, digest_now = _loaded_once(model)
+    if digest_now != digest:
         raise ClusterError(
-            f"{model}: the model was replaced meanwhile; choose another folder for the lists of the new one"
+            f"{model}: the model was replaced meanwhile; choose another folder for the lists of "
+            "the new one"
         )
     return loaded
 
 
 def _loaded_once(model: Path) -> tuple[Any, str]:
-    """A saved model and the fingerprint of its manifest; of the same, should it be replaced meanwhile."""
+    """Return a saved model and the fingerprint of its manifest, also where it is being replaced."""
     while True:
-        before = read_plain(model / MANIFEST)
+        manifest = read_plain(model / MANIFEST)
         loaded = load(model)
-        if read_plain(model / MANIFEST) == before:
-            return loaded, str(fingerprint([before.decode("utf-8", "replace")]))
+        if read_plain(model / MANIFEST) == manifest:
+            return loaded, str(fingerprint([manifest.decode("utf-8", "replace")]))

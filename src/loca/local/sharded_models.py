@@ -1,4 +1,4 @@
-"""Local models in parts, as the shards of a cluster leave them: saved and loaded like any others."""
+"""Local models in parts, as the shards of a cluster leave them: they are saved like any others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What one shard is asked: the histories of the users whom it answers, and its models' weights."""
+    """What one shard is asked: histories of the users whom it answers, and its models' weights."""
 
     name: str
     histories: csr_array

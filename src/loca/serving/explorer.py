@@ -99,7 +99,7 @@ class UserMap:
         return number if is_shown else None
 
     def to_bytes(self) -> bytes:
-        """Return points, rows and communities as little-endian numbers, as `GET /v1/map` sends them."""
+        """Return points, rows and communities as little-endian numbers, as `GET /v1/map` does."""
         counts = np.array([len(self.rows), len(self.centres)], "<u4")
         communities = np.where(self.community < 0, _NO_COMMUNITY, self.community).astype("<u2")
         arrays = (counts, self.points.astype("<f4"), self.rows.astype("<u4"), communities)
@@ -113,9 +113,9 @@ def map_users(model: Recommender, most: int = 200_000) -> UserMap:
     """Lay out the users with a history, all or at most so many, evenly spaced.
 
     Where memberships are probabilities, communities are laid out by what their members have, and
-    each user lies among them by its memberships. Otherwise the map has the two principal axes of the
-    positions by which communities are located, or, without communities, of a truncated SVD of the
-    histories.
+    each user lies among them by its memberships. Otherwise the map has the two principal axes of
+    the positions at which communities locate histories, or, without communities, of a truncated SVD
+    of the histories.
     """
     known = known_data(model)
     local = _with_communities(model)
@@ -548,7 +548,7 @@ class _Index:
         )
 
     def search(self, text: str, n: int) -> list[int]:
-        """Return at most n rows: ids that begin with the text, titles that do, titles with its words."""
+        """Return n rows: ids that begin with a text, titles that do, then titles with its words."""
         rows = [self.ids.beginning_with(_folded(text))[:n]]
         words = plain_words(text).split()
         if words:
