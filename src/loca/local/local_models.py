@@ -30,6 +30,17 @@ class ShareGiver(Protocol):
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]: ...
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedBatch:
+    """Histories and the weights of the models that answer them, as some models prepared them.
+
+    A subclass adds what these models made of both, so that they need not make it for every blend.
+    """
+
+    histories: csr_array
+    answer_weights: csr_array
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class LocalModels(Learner, ABC):
     """Many fitted models over the same items, numbered like the communities they answer for.
@@ -64,6 +75,14 @@ class LocalModels(Learner, ABC):
 
         `answer_weights` is users × models; a user without any gets a row of zeros.
         """
+
+    def prepared(self, histories: csr_array, answer_weights: csr_array) -> PreparedBatch:
+        """Return a batch that these models blend again and again, such as after every epoch."""
+        return PreparedBatch(histories=histories, answer_weights=answer_weights)
+
+    def blend_prepared(self, batch: PreparedBatch) -> AnyScores:
+        """Return the blended scores of a batch that these models prepared."""
+        return self.blend(batch.histories, batch.answer_weights)
 
     def to(self, device: str) -> Self:
         """Move what answers to a device, where it can."""
