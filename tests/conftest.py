@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from scipy.sparse import csr_array
 
+from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.progress import set_progress
@@ -65,6 +67,23 @@ def planted_split(planted: PlantedData) -> Split:
     validation = interactions.where((from_the_end > 3) & (from_the_end <= 5))
     test = interactions.where(from_the_end <= 3)
     return Split(train, HeldOut(train, validation), HeldOut(known, test), known)
+
+
+@pytest.fixture(scope="session")
+def grouped_split() -> Split:
+    """400 users of four communities that like different items, and nothing else.
+
+    Inside a community items are alike: only who belongs to it knows what comes next.
+    """
+    rng = np.random.default_rng(0)
+    n_users, n_items, n_taken = 400, 80, 14
+    groups = rng.integers(0, 4, n_users)
+    is_liked = np.arange(n_items) % 4 == groups[:, None]
+    tastes = np.where(is_liked, 3.0, 0.0) + rng.gumbel(size=(n_users, n_items))
+    taken = np.argsort(-tastes, axis=1)[:, :n_taken]
+    starts = np.arange(0, taken.size + 1, n_taken)
+    matrix = csr_array((np.ones(taken.size), taken.ravel(), starts))
+    return leave_last_out(Interactions.from_matrix(matrix), test=3, validation=3)
 
 
 @pytest.fixture(scope="session")

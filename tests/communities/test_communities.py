@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from changed_states import changed
 from loca.communities.anchors import choose_anchors
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
@@ -128,16 +128,6 @@ def test_a_file_of_kernels_that_do_not_fit_is_refused() -> None:
     for message, change in faults:
         with pytest.raises(ModelFileError, match=message):
             restored(KernelCommunities, {}, changed(state, change))
-
-
-def changed(state: ModelState, change: dict[str, Any]) -> ModelState:
-    """Return a state with other values of some names; None leaves one out."""
-
-    def part(values: Mapping[str, Any]) -> dict[str, Any]:
-        new = {name: change.get(name, value) for name, value in values.items()}
-        return {name: value for name, value in new.items() if value is not None}
-
-    return ModelState(part(state.arrays), part(state.facts), part(state.parts))
 
 
 def test_the_svd_spans_what_the_histories_span(planted_split: Split) -> None:

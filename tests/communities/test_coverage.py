@@ -181,7 +181,7 @@ def test_neighbourhoods_that_do_not_fit_into_memory_are_refused(
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 100)
     with pytest.raises(
         DataError,
-        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; use",
+        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; take Kernels",
     ):
         cover_greedily(random_rows(0, 100, 3), 2, 0.5)
     with pytest.raises(ConfigError, match="device"):

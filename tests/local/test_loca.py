@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from small_models import (
 )
 
 import loca
+from changed_states import changed
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.communities.kernel import Kernels
@@ -42,7 +42,6 @@ from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone
 from loca.persistence.learned import restored, state_of
-from loca.persistence.manifest import ModelState
 from loca.random_streams import derive_seed
 from scripted_models import Scripted, scripted_split
 
@@ -465,7 +464,7 @@ def test_a_file_whose_parts_do_not_fit_together_is_refused(planted_split: Split)
         ("communities: expected a Communities, found EASE", {"communities": EASE()}),
         ("the description does not fit 6 communities", {"description": other.description}),
         ("an item that nobody scores", {"description": distant}),
-        ("an item that nobody scores", {"models": seven}),
+        ("models: expected 60 items, found 7", {"models": seven}),
         ("combiner: expected a Combiner, found 0.3", {"combiner": 0.3}),
         ("finder: expected a CommunityFinder, found 'kernels'", {"finder": "kernels"}),
     ]
@@ -490,13 +489,3 @@ def test_a_file_whose_parts_do_not_fit_together_is_refused(planted_split: Split)
     sixty = Popularity().fit(planted_split.train)
     with pytest.raises(ModelFileError, match=r"expected an EASE or NextEASE .*, found Popularity"):
         restored(type(local.models), {}, changed(state, {"centre": sixty}))
-
-
-def changed(state: ModelState, change: dict[str, Any]) -> ModelState:
-    """Return a state with other values of some names; None leaves one out."""
-
-    def part(values: Mapping[str, Any]) -> dict[str, Any]:
-        new = {name: change.get(name, value) for name, value in values.items()}
-        return {name: value for name, value in new.items() if value is not None}
-
-    return ModelState(part(state.arrays), part(state.facts), part(state.parts))
