@@ -17,6 +17,7 @@ from loca.evaluation.significance import PairedDifference
 from loca.experiments.runs import ComparedModel
 from loca.paper.benchmark import BASELINES, Benchmark, Results, RunKey, Sizes, StudiedData
 from loca.paper.charts import Chart, Curve
+from loca.paper.counted_runs import CountedModel
 from loca.paper.report import (
     BASE,
     BEST,
@@ -74,19 +75,28 @@ def compared(
     chosen_by: float = 0.0,
     seconds: float = 1.0,
     parameters: Mapping[str, Any] | None = None,
+    size: int | None = None,
     by_count: Mapping[int, npt.ArrayLike] | None = None,
+    coverage_by_count: Mapping[int, float] | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> ComparedModel:
-    """A computed cell: what its users reached on test, and the NDCG@100 by which it was chosen."""
-    return ComparedModel(
+    """A computed run: what its users reached on test, and the NDCG@100 by which it was chosen."""
+    run = ComparedModel(
         name="by hand",
         evaluation=evaluation(values, seed),
         parameters=dict(parameters or {"model": "ByHand", "seed": seed}),
         tried=(CandidateResult({}, -1.0, 0.5), CandidateResult({}, chosen_by, 0.5)),
         chosen=1,
         seconds=seconds,
-        by_count={count: evaluation(one, seed) for count, one in (by_count or {}).items()},
+        size=size,
         found=dict(found or {}),
+    )
+    if by_count is None:
+        return run
+    return CountedModel(
+        **vars(run),
+        by_count={count: evaluation(own, seed) for count, own in by_count.items()},
+        coverage_by_count=dict(coverage_by_count or {}),
     )
 
 
@@ -147,7 +157,7 @@ def accuracies(
     LOCA_EASE has 0.04 less than EASE for every user, and 0.01 more than MultVAE in the mean, which is not sure. The
     other single models are the worst.
     """
-    settings = {"model": "Loca", "seed": 0, "anchors": 3, "base.latent": 8, "base.seed": 5}
+    settings = {"model": "Loca", "seed": 0, "communities.n": 3, "base.latent": 8, "base.seed": 5}
     cells = {
         "popularity": [compared(level(0.05), chosen_by=0.05)],
         "ease": [compared(level(0.30), chosen_by=0.20)],
@@ -160,14 +170,14 @@ def accuracies(
                 swaying(0.25),
                 chosen_by=0.1,
                 parameters=settings,
+                size=3,
                 seconds=2.0,
-                found={"coverage_by_count": {"3": 0.9}},
             ),
-            compared(swaying(0.29), parameters=settings, seconds=4.0, seed=1),
+            compared(swaying(0.29), parameters=settings, size=3, seconds=4.0, seed=1),
         ],
         "loca-ease": [compared(level(0.26)), compared(level(0.26), seed=1)],
         "ensemble-vae": [
-            compared(swaying(0.27, by=-0.05), parameters={"model": "Ensemble", "models": 3})
+            compared(swaying(0.27, by=-0.05), parameters={"model": "Ensemble", "models": 3}, size=3)
         ],
     }
     return results(with_singles(cells), on=bench(protocol, printed=printed, label=label))

@@ -11,26 +11,32 @@ import numpy as np
 import pytest
 
 import loca
-import loca.experiments.demo as demo
+import loca.paper.demo as demo
+from loca.communities.best_of import BestOf
+from loca.communities.finder import CommunityFinder
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
 from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import evaluate
-from loca.experiments.demo import (
-    draw_communities,
-    evaluate_true_communities,
-    match_communities,
-    strongest_communities,
-)
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender
+from loca.paper.demo import (
+    draw_communities,
+    evaluate_true_communities,
+    match_communities,
+    strongest_communities,
+)
+from loca.paper.permuted import Permuted
 from loca.registry import load
+from loca.typing import IntArray
 
 
 def test_knowing_the_true_communities_beats_one_model_for_all() -> None:
@@ -74,28 +80,32 @@ def test_the_bound_needs_candidates_validation_and_all_memberships(
         )
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "kernel": {"anchors": 5, "answer_bandwidth": Quantile(0.01)},
-    "mixture": {"anchors": 6, "mixtures": 2},
-}
+def found_by(model: Loca, planted: PlantedData) -> IntArray:
+    """The community of each user that a fitted model found."""
+    assert model.local_ is not None
+    positions = model.local_.communities.locate(planted.interactions.histories())
+    return strongest_communities(model, positions)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("finder", "covers_all"),
+    [(Kernels(n=5, answer_bandwidth=Quantile(0.01)), False), (Mixtures(n=6), True)],
+    ids=["kernels", "mixtures"],
+)
 def test_the_picture_is_a_png_and_comes_with_its_purity(
-    planted: PlantedData, tmp_path: Path, kind: Any
+    planted: PlantedData, tmp_path: Path, finder: CommunityFinder, covers_all: bool
 ) -> None:
-    model = Loca(base=EASE(), communities=kind, **KINDS[kind]).fit(planted.interactions)
+    model = Loca(base=EASE(), communities=finder).fit(planted.interactions)
     path, true = tmp_path / "deep" / "communities.png", planted.memberships.argmax(axis=1)
     purity = draw_communities(model, true, path)
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 20_000
-    embeddings = model.embed(planted.interactions.histories())
-    found = strongest_communities(model, embeddings)
+    found = found_by(model, planted)
     assert purity == np.mean(match_communities(found, true) == true)
     is_member = np.diff(model.answer_weights(planted.interactions.histories()).indptr) > 0
     assert np.array_equal(found >= 0, is_member)
-    assert is_member.all() == (kind == "mixture")
+    assert is_member.all() == covers_all
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"x\.png: cannot be written"):
         draw_communities(model, true, tmp_path / "file" / "x.png")
@@ -105,12 +115,9 @@ def test_communities_that_are_plain_to_see_are_found() -> None:
     planted = planted_communities(
         users=300, items=60, communities=3, overlap=0.0, favour=100.0, stray=0.0, seed=1
     )
-    model = Loca(base=EASE(), communities="mixture", anchors=6, mixtures=2).fit(
-        planted.interactions
-    )
+    model = Loca(base=EASE(), communities=Mixtures(n=6)).fit(planted.interactions)
     true = planted.memberships.argmax(axis=1)
-    found = strongest_communities(model, model.embed(planted.interactions.histories()))
-    assert np.mean(match_communities(found, true) == true) > 0.9
+    assert np.mean(match_communities(found_by(model, planted), true) == true) > 0.9
 
 
 def test_found_communities_are_matched_to_the_true_one_of_most_of_their_users() -> None:
@@ -139,42 +146,44 @@ def test_found_communities_are_matched_to_the_true_one_of_most_of_their_users() 
 
 
 def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large() -> None:
-    models = demo.demo_models(seed=4, users=4000)
+    models: dict[str, Any] = demo.demo_models(seed=4, users=4000)
     for name in ("ensemble-ease", "dealt-ease", "loca-ease"):
         assert [one.base.l2 for one in models[name]] == [one.l2 for one in models["ease"]]
-    assert {one.communities for one in models["loca-ease"]} == {"auto"}
-    assert {one.communities for one in models["dealt-ease"]} == {"dealt"}
-    assert (
-        {one.models for one in models["ensemble-ease"]}
-        == {one.anchors for one in models["loca-ease"]}
-        == {40}
-    )
-    assert models["ensemble-vae"][0].models == models["loca-vae"][0].anchors
+    assert {one.communities for one in models["loca-ease"]} == {BestOf(n=40)}
+    assert {one.communities for one in models["dealt-ease"]} == {Permuted(finder=Mixtures(n=12))}
+    assert {one.models for one in models["ensemble-ease"]} == {40}
+    assert models["ensemble-vae"][0].models == models["loca-vae"][0].size
     assert models["loca-vae"][0].base.seed == 4
+    few: dict[str, Any] = demo.demo_models(seed=0, users=1)
+    sizes = {few[name][0].size for name in ("ensemble-ease", "loca-ease", "loca-vae", "dealt-ease")}
+    assert sizes == {1}
 
 
-def small_models(seed: int = 0, **communities: Any) -> dict[str, list[Recommender]]:
-    """The models of the demonstration, few and small; loca-ease has kernels unless other communities are given."""
-    vae = MultVAE(latent=4, epochs=2, seed=seed)
-    wide: dict[str, Any] = {"train_bandwidth": Quantile(0.9), "answer_bandwidth": Quantile(0.5)}
+WIDE = Kernels(n=3, train_bandwidth=Quantile(0.9), answer_bandwidth=Quantile(0.5))
+
+
+def small_models(seed: int = 0, finder: CommunityFinder = WIDE) -> dict[str, list[Recommender]]:
+    """The models of the demonstration, few and small; loca-ease has the communities of the finder."""
+    vae, ease = MultVAE(latent=4, epochs=2, seed=seed), EASE(l2=30.0)
+    permuted = Permuted(finder=Mixtures(n=3, mixtures=1))
     return {
         "popularity": [Popularity()],
-        "ease": [EASE(l2=30.0), EASE(l2=100.0)],
+        "ease": [ease, EASE(l2=100.0)],
         "mult-vae": [vae],
-        "ensemble-ease": [Ensemble(base=EASE(l2=30.0), models=3)],
+        "ensemble-ease": [Ensemble(base=ease, models=3)],
         "ensemble-vae": [Ensemble(base=vae, models=2)],
-        "loca-vae": [Loca(base=vae, anchors=2)],
-        "dealt-ease": [Loca(base=EASE(l2=30.0), anchors=3, mixtures=1, communities="dealt")],
-        "loca-ease": [Loca(base=EASE(l2=30.0), anchors=3, **(communities or wide))],
+        "loca-vae": [Loca(base=vae, communities=Kernels(n=2))],
+        "dealt-ease": [Loca(base=ease, communities=permuted)],
+        "loca-ease": [Loca(base=ease, communities=finder)],
     }
 
 
-@pytest.mark.parametrize("communities", [{}, {"communities": "auto", "mixtures": 1}])
+@pytest.mark.parametrize("finder", [WIDE, BestOf(n=3)], ids=["kernels", "the best"])
 def test_the_demonstration_leaves_tables_picture_model_and_commands(
-    tmp_path: Path, communities: dict[str, Any]
+    tmp_path: Path, finder: CommunityFinder
 ) -> None:
     notes: list[str] = []
-    models = small_models(2, **communities)
+    models = small_models(2, finder)
     found = demo.run_demo(tmp_path / "demo", seed=2, users=150, models=models, note=notes.append)
     names = {one.name for one in (tmp_path / "demo").iterdir()}
     assert names == {

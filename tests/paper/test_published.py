@@ -11,7 +11,7 @@ from loca.paper.seed_means import METRICS
 
 IN_TABLE_2 = {
     *("wmf", "slim", "cdae", "mult-vae", "ease", "rec-vae", "llorma", "sglsvd", "loca-vae", "loca-ease"),
-    *("loca-paper-vae", "loca-paper-ease"),  # the same two rows, with the settings that they are printed for
+    *("paper-loca-vae", "paper-loca-ease"),  # the same two rows, with the settings that they are printed for
 }  # fmt: skip
 
 

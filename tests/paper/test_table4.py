@@ -10,15 +10,18 @@ import pytest
 from examples import tiny_benchmark
 from scipy.sparse import csr_array
 
-from loca.communities.communities import KernelCommunities
-from loca.communities.embeddings import TruncatedSVD
+from loca.communities.embeddings import TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile
+from loca.communities.kernel import KernelCommunities, Kernels
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.item_metadata import genres_of_planted
 from loca.data.splits import HeldOut, Split
 from loca.data.synthetic import PlantedData
 from loca.errors import DataError
+from loca.local.combiner import LocalOnly
+from loca.local.community_models import CommunityDescription, CommunityModels
+from loca.local.explain import Locality
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE
@@ -141,15 +144,32 @@ def laid_out(local: list[list[int]], held_out: list[list[int]]) -> tuple[Loca, S
     """
     seen = [[0, 10, 1, 11], [0, 10, 1, 11], DRAMA]
     histories = interactions_of(*seen).histories()
-    model = Loca(base=Popularity(), anchors=len(local), alpha="paper")
-    model.embedder_ = TruncatedSVD(dimensions=2).fit(histories)
-    anchors = np.zeros(len(local), np.int64)
-    model.communities_ = KernelCommunities(
-        anchors, model.embed(histories)[anchors], 3.0, 3.0, "uniform", 1.0
+    n = len(local)
+    model = Loca(base=Popularity(), communities=Kernels(n=n), combiner=LocalOnly())
+    embedder = TruncatedSVD(dimensions=2).fit(histories)
+    anchors = np.zeros(n, np.int64)
+    communities = KernelCommunities(
+        embedder=embedder,
+        anchors=anchors,
+        anchor_embeddings=embed_users(embedder, histories)[anchors],
+        train_radius=3.0,
+        answer_radius=3.0,
+        kernel="uniform",
+        coverage=1.0,
     )
-    model.locals_ = SeparateModels.of([Preference(one) for one in local])  # type: ignore[list-item]
+    model.local_ = CommunityModels(
+        finder=model.communities,
+        communities=communities,
+        models=SeparateModels.of([Preference(items) for items in local]),  # type: ignore[misc]
+        combiner=model.combiner,
+        description=CommunityDescription(
+            members=np.full(n, 3),
+            distinctive_items=np.zeros((n, 1), np.int32),
+            lifts=np.ones((n, 1), np.float32),
+            locality=Locality(alpha=0.0, effective_share=1.0, answering=float(n)),
+        ),
+    )
     model.global_ = Preference(DRAMA)  # type: ignore[assignment]
-    model.alpha_ = 0.0
     known = interactions_of(*seen)
     test = HeldOut(known, interactions_of(*held_out))
     return model, Split(known, None, test, known)
@@ -301,9 +321,8 @@ def test_small_networks_on_planted_data_have_a_case_study(
     planted: PlantedData, planted_split: Split
 ) -> None:
     base = MultVAE(latent=8, learning_rate=2e-2, epochs=4, batch_size=100)
-    model = Loca(
-        base=base, anchors=4, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.4)
-    )
+    kernels = Kernels(n=4, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.4))
+    model = Loca(base=base, communities=kernels)
     model.fit(planted_split.train)
     criteria = Criteria(history=7, lift=1.1, overlap=0.5, users=20)
     case = find_case(model, planted_split, genres_of_planted(planted), criteria=criteria)
@@ -346,18 +365,6 @@ def test_a_report_item_comes_back_equal_from_its_stored_records() -> None:
         ),
     )
     assert from_records(as_records(whole)) == whole
-
-
-def test_the_stored_records_of_an_older_run_are_read() -> None:
-    text = (
-        '{"key": "table4", "title": "T", "caption": "C", "panels": [{"heading": "h", "note": "n", "header": ["a"], '
-        '"rows": [["b"]]}], "records": [{"x": 1}], "findings": [["found", "F"]]}'
-    )
-    table = ReportTable("h", TextTable(("a",), (("b",),)), "n")
-    expected = ReportItem(
-        "table4", "T", "C", (table,), records=({"x": 1},), findings=(Finding("found", "F"),)
-    )
-    assert from_records([{"exhibit": text}]) == expected
 
 
 def case_of(on: Benchmark) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from examples import TINY, bench, compared, level, results, tiny_benchmark
 from scipy.sparse import csr_array
 
+from loca.communities.kernel import Kernels
 from loca.data.datasets import PRINTED as PRINTED_ROWS
 from loca.data.datasets import Printed
 from loca.data.interactions import Interactions
@@ -20,6 +21,7 @@ from loca.experiments.runs import ComparedModel
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
 from loca.paper.benchmark import Benchmark, Results, Sizes
+from loca.paper.counted_runs import CountedRun
 from loca.paper.report import Records
 from loca.paper.tables import CONTRAST, TIMES, Table1, Table3, Table5
 
@@ -90,16 +92,18 @@ def selected(on: Benchmark, levels: dict[str, float] = LEVELS) -> dict[str, list
     cells: dict[str, list[ComparedModel]] = {}
     for selection, value in levels.items():
         by_count = {count: level(value - 0.01 * (2 - place)) for place, count in enumerate(thirds)}
-        covered = {str(count): (place + 1) / 4 for place, count in enumerate(thirds)}
+        covered = {count: (place + 1) / 4 for place, count in enumerate(thirds)}
         runs = {f" {count}": [count] for count in thirds} if selection == "kmeans" else {"": thirds}
         for ending, counts in runs.items():
             own = {count: by_count[count] for count in counts}
-            facts = {
-                "coverage": 0.75,
-                "coverage_by_count": {str(count): covered[str(count)] for count in counts},
-            }
             cells[f"loca-vae by {selection}{ending}"] = [
-                compared(own[max(counts)], seed=seed, by_count=own, found=facts)
+                compared(
+                    own[max(counts)],
+                    seed=seed,
+                    by_count=own,
+                    coverage_by_count={count: covered[count] for count in counts},
+                    found={"coverage": 0.75},
+                )
                 for seed in range(on.sizes.seeds)
             ]
     return cells
@@ -203,7 +207,8 @@ def test_table_3_matches_where_coverage_falls_as_printed_and_the_gain_is_sure(
 
 def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_means() -> None:
     cells = Table3().runs(bench(sizes=Sizes(local_models=6, sweep_models=3, seeds=1)))
-    assert {str(key): run.counts for key, run in cells.items()} == {
+    counts = {str(key): run.counts for key, run in cells.items() if isinstance(run, CountedRun)}
+    assert counts == {
         "loca-vae by random seed 0": (2, 4, 6),
         "loca-vae by kmeans 2 seed 0": (2,),
         "loca-vae by kmeans 4 seed 0": (4,),
@@ -212,7 +217,7 @@ def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_m
         "loca-vae by coverage seed 0": (2, 4, 6),
     }
     assert {cell.fingerprint()["refit"] for cell in cells.values()} == {False}
-    assert {cell.fingerprint()["alpha"] for cell in cells.values()} == {"paper"}
+    assert {cell.fingerprint()["combiner.kind"] for cell in cells.values()} == {"LocalOnly"}
 
 
 def test_nothing_measured_makes_neither_table_nor_chart() -> None:
@@ -223,7 +228,7 @@ def test_nothing_measured_makes_neither_table_nor_chart() -> None:
 def timed(loop: tuple[int, ...] = (1, 2)) -> Results:
     """Stacked models take 2 seconds and 1 for each, in a loop 10 for each; the global model 5, then 4, then 6."""
     kept: dict[str, Records] = {}
-    for engine, counts in (("one_by_one", loop), ("stacked", (10, 1, 2))):
+    for engine, counts in (("loop", loop), ("stacked", (10, 1, 2))):
         for place, count in enumerate(counts):
             seconds = 2.0 + count if engine == "stacked" else 10.0 * count
             kept[f"{TIMES} {engine} {count}"] = [
@@ -268,7 +273,7 @@ def test_table_5_draws_both_ways_over_the_number_of_models_and_the_global_model_
     assert (alone.is_level, alone.y) == (True, (4.0,))
     assert [(line["engine"], line["local models"]) for line in item.records] == [
         *(("stacked", count) for count in (1, 2, 10)),
-        *(("one_by_one", count) for count in (1, 2)),
+        *(("loop", count) for count in (1, 2)),
     ]
 
 
@@ -289,7 +294,7 @@ def test_table_5_asks_for_the_loop_only_as_far_as_the_scale_says() -> None:
     asked = Table5().measurements(bench(sizes=Sizes(local_models=10, loop_models=2)))
     assert [one.name.removeprefix("training seconds ") for one in asked] == [
         *(f"stacked {count}" for count in (1, 2, 5, 10)),
-        *(f"one_by_one {count}" for count in (1, 2)),
+        *(f"loop {count}" for count in (1, 2)),
     ]
 
 
@@ -308,7 +313,7 @@ def network(epochs: int) -> MultVAE:
 def test_the_global_model_is_fitted_once_and_before_the_local_ones_are_timed(
     planted: PlantedData, monkeypatch: pytest.MonkeyPatch, global_model: MultVAE | None, epochs: int
 ) -> None:
-    model = Loca(base=network(1), global_model=global_model)
+    model = Loca(base=network(1), communities=Kernels(), global_model=global_model)
     monkeypatch.setattr(Benchmark, "model", lambda self, name, seed=0: model)
     fits: list[int] = []
     fit = MultVAE.fit
@@ -341,7 +346,7 @@ def test_seconds_of_two_machines_are_shown_with_a_warning_and_not_divided() -> N
             {"engine": engine, "local models": 1, "global seconds": 4.0, "local seconds": 3.0, "epochs": 7,
              "machine": machine}
         ]
-        for engine, machine in (("stacked", "a GPU"), ("one_by_one", "2 cores"))
+        for engine, machine in (("stacked", "a GPU"), ("loop", "2 cores"))
     }  # fmt: skip
     item = Table5().make([results({}, lines, bench())])
     assert (
@@ -357,7 +362,17 @@ def test_a_timing_is_the_same_however_many_more_are_timed() -> None:
     )
     inputs = {one.name: one.inputs for one in more}
     assert [inputs[one.name] for one in few] == [one.inputs for one in few]
-    assert inputs[f"{TIMES} stacked 1"] != inputs[f"{TIMES} one_by_one 1"]
+    assert inputs[f"{TIMES} stacked 1"] != inputs[f"{TIMES} loop 1"]
+
+
+def test_the_loop_stops_its_models_as_the_stack_does() -> None:
+    each = {"loca-vae": {"engine": {"kind": "stop-each", "engine": {"precision": "bfloat16"}}}}
+    for tables, kinds in (({}, ("Stacked", "Loop")), (each, ("StopEach", "StopEach"))):
+        measurements = Table5().measurements(replace(bench(), tables=tables))
+        inputs = {one.name: one.inputs for one in measurements}
+        stacked, loop = (inputs[f"{TIMES} {engine} 1"] for engine in ("stacked", "loop"))
+        assert (stacked["engine.kind"], loop["engine.kind"]) == kinds
+    assert (stacked["engine.engine.precision"], loop["engine.engine.kind"]) == ("bfloat16", "Loop")
 
 
 def timed_once(on: Benchmark) -> Results:

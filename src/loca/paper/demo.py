@@ -144,8 +144,8 @@ def demo_models(seed: int, users: int) -> dict[str, list[Recommender]]:
         seed=seed,
     )
     eases = [loca.EASE(l2=l2) for l2 in L2_CHOICES]
-    mixtures = loca.Mixtures(n=n_networks).with_n(n_networks)
-    permuted = Permuted(finder=mixtures.with_n(min(12, users)))
+    mixtures = loca.Mixtures().with_n(n_networks)
+    permuted = Permuted(finder=loca.Mixtures().with_n(min(12, users)))
     best = loca.BestOf(n=n_eases)
     return {
         "popularity": [loca.Popularity()],

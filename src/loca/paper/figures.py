@@ -288,7 +288,7 @@ class BandwidthFigure(PaperItem):
         for name in self.mixtures:
             for value in self.values:
                 changes = {self.mixed: value, **self.mixed_fixed}
-                runs |= benchmark.varied(self._variant(value), (size,), name, **changes)
+                runs |= benchmark.varied(self.variant(value), (size,), name, **changes)
         for seed in range(benchmark.sizes.seeds):
             key = RunKey(*_ENSEMBLE, seed)
             ensemble = of_size(benchmark.model(key.model, seed), size)
@@ -299,7 +299,8 @@ class BandwidthFigure(PaperItem):
     def _mixed_label(self) -> str:
         return self.mixed.replace("_", " ")
 
-    def _variant(self, value: float) -> str:
+    def variant(self, value: float) -> str:
+        """Return what is varied about a run of mixtures, as the key of the run says it."""
         return f"{self._mixed_label} {value:g}"
 
     def show(self, results: Results) -> Iterator[Part]:
@@ -312,14 +313,14 @@ class BandwidthFigure(PaperItem):
         curves: list[Curve] = []
         rows: list[tuple[str, ...]] = []
         for name in self.mixtures:
-            values = [value for value in self.values if results.of(name, self._variant(value))]
-            points = [results.means(name, self._variant(value)) for value in values]
+            values = [value for value in self.values if results.of(name, self.variant(value))]
+            points = [results.means(name, self.variant(value)) for value in values]
             if values:
                 curves.append(curve(labelled(name), values, points))
             for value in values:
                 rows.append(self._mixed_row(results, name, value))
                 facts: dict[str, Value] = {"model": name, self.mixed: value}
-                yield from results.record_runs(name, self._variant(value), facts)
+                yield from results.record_runs(name, self.variant(value), facts)
         if not curves:
             return
         ensemble = results.means(*_ENSEMBLE)
@@ -341,14 +342,14 @@ class BandwidthFigure(PaperItem):
         yield from self._mixed_findings(results, ensemble)
 
     def _mixed_row(self, results: Results, name: str, value: float) -> tuple[str, ...]:
-        runs = results.of(name, self._variant(value))
+        runs = results.of(name, self.variant(value))
         return (
             labelled(name),
             f"{value:g}",
             f"{_mean(runs, 'effective_share'):.1%}",
             f"{_mean(runs, 'answering'):.1f}",
             _epochs(runs),
-            results.text(name, self._variant(value)),
+            results.text(name, self.variant(value)),
         )
 
     def _mixed_findings(self, results: Results, ensemble: SeedMeans | None) -> Iterator[Finding]:
@@ -362,7 +363,7 @@ class BandwidthFigure(PaperItem):
 
     @property
     def _shown(self) -> str:
-        return self._variant(self.shown)
+        return self.variant(self.shown)
 
     def _show_kernels(self, results: Results) -> Iterator[Part]:
         counts = _thirds(results.benchmark)

@@ -177,23 +177,21 @@ class Table4(PaperItem):
 def as_records(item: ReportItem) -> Records:
     """One record that holds the words, tables and records of a report item; charts have no place in it."""
     facts: dict[str, Any] = {"key": item.key, "title": item.title, "caption": item.caption}
-    facts["panels"] = [
+    facts["tables"] = [
         {"heading": one.heading, "note": one.note, **vars(one.table)} for one in item.tables
     ]
     facts |= {
         "records": list(map(dict, item.records)),
         "findings": [[one.kind, one.text] for one in item.findings],
     }
-    return [
-        {"exhibit": json.dumps(facts, ensure_ascii=False)}
-    ]  # the names under which older runs have stored them
+    return [{"report item": json.dumps(facts, ensure_ascii=False)}]
 
 
 def from_records(records: Records) -> ReportItem:
     """The report item again."""
-    found: dict[str, Any] = json.loads(str(records[0]["exhibit"]))
+    found: dict[str, Any] = json.loads(str(records[0]["report item"]))
     tables = []
-    for one in found.pop("panels"):
+    for one in found.pop("tables"):
         table = TextTable(tuple(one["header"]), tuple(map(tuple, one["rows"])))
         tables.append(ReportTable(one["heading"], table, one["note"]))
     findings = tuple(Finding(*one) for one in found.pop("findings"))
