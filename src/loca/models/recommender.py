@@ -434,9 +434,9 @@ class BaseEstimator(Learner, Readable):
 class Recommender(BaseEstimator):
     """Score all items for any history, known user or not: the base class of all models.
 
-    A subclass implements `_fit` and `score`. One that has no declared arrays (a network, a model of models) overrides
-    `state`, `restore` and `count_items` too. The class attributes say what a model can do, so that nobody has to look
-    at its class.
+    A subclass declares its parameters (`loca.models.params`) and what it learns
+    (`loca.persistence.learned`), and implements `_fit` and `score`. The class attributes say what a
+    model can do, so that nobody has to look at its class.
 
     Attributes
     ----------
