@@ -210,8 +210,8 @@ def _check_repeated_fits(model: Recommender, fitted: Recommender) -> None:
     planted = _planted()
     expected = fitted.score(planted.histories)
     again = clone(model)
-    few = csr_array(planted.train.matrix()[: _N_USERS // 2])
-    assert again.fit(few, device="cpu") is again, "fit() is to return the model itself"
+    others = csr_array(planted.train.matrix()[::-1])
+    assert again.fit(others, device="cpu") is again, "fit() is to return the model itself"
     again.fit(planted.train, validation=planted.validation, device="cpu")
     scores = again.score(planted.histories)
     _assert_equal(scores, expected, "a second fit does not give what a first one gives")
@@ -434,8 +434,8 @@ def _check_weights(communities: Communities) -> None:
         members = communities.count_members(memberships)
         assert members.shape == (n,), f"count_members(): found shape {members.shape}"
         assert np.issubdtype(members.dtype, np.integer), f"members are {members.dtype}"
-        for soft in communities.softened(positions):
-            assert soft.shape == (n_users, n), f"softened(): found shape {soft.shape}"
+        flat = communities.flattened(positions, 8.0)
+        assert flat.shape == (n_users, n), f"flattened(): found shape {flat.shape}"
         if communities.divisions:
             sums = memberships.toarray().reshape(n_users, communities.divisions, -1).sum(axis=2)
             most_left_out = _LEAST_MEMBERSHIP * n / communities.divisions
@@ -476,14 +476,13 @@ def _check_more_items(communities: Communities) -> None:
         return
     n_items = _N_ITEMS + 3
     wider = communities.with_items(n_items)
-    histories = _planted().histories.toarray()
+    histories = _planted().histories
+    positions = communities.locate(histories)
     for value in (0.0, 1.0):
         later = np.full((_N_USERS, 3), value, np.float32)
-        positions = wider.locate(csr_array(np.concatenate([histories, later], axis=1)))
-        weights = wider.answer_weights(positions).toarray()
-        before = communities.answer_weights(communities.locate(csr_array(histories))).toarray()
-        _assert_close(weights, before, "with_items() moves somebody", 1e-3)
-    assert communities.locate(csr_array(histories)).shape[0] == _N_USERS
+        longer = csr_array(np.concatenate([histories.toarray(), later], axis=1))
+        _assert_close(wider.locate(longer), positions, "with_items() moves somebody")
+    _assert_equal(communities.locate(histories), positions, "with_items() changes what it is of")
 
 
 def _check_repeated_search(finder: CommunityFinder, communities: Communities) -> None:
@@ -581,8 +580,8 @@ def _check_choice(combiner: Combiner) -> None:
         _check_shares(chosen)
         assert chosen.choose(models, data) == chosen, "what was chosen chooses again"
         assert len(chosen.candidates()) == 1, "what was chosen has several candidates"
-    values = panel.scores(models, combiner.candidates())
-    value = panel.scores(models, [chosen])[0]
+    values = panel.mean_values(models, combiner.candidates())
+    value = panel.mean_values(models, [chosen])[0]
     assert value >= max(values) - 1e-9, f"chosen {value}, the best candidate has {max(values)}"
 
 
@@ -598,7 +597,7 @@ def _models_and_panel() -> tuple[LocalModels, Panel]:
     ]
     judge = Judge.of(planted.data(), clone(_EASE).fit(planted.train))
     assert judge is not None
-    return SeparateModels.of(models), judge.panel_of(communities)
+    return SeparateModels.of(models), judge.locate(communities).panel()
 
 
 def _check_combined_scores(combiner: Combiner) -> None:

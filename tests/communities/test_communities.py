@@ -18,6 +18,7 @@ from loca.communities.kernel import KernelCommunities, Kernels
 from loca.communities.mixture import top_k_weights
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.recommender import TrainingData
 from loca.persistence.learned import restored, state_of
@@ -164,12 +165,51 @@ def test_given_embeddings_are_repeated_and_carried_over_to_new_histories() -> No
     assert closeness.mean() > 0.95
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_user_of_weight_2_counts_as_two_equal_users_in_what_embeds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = (rng.random((60, 12)) < 0.4) * rng.uniform(0.5, 2, (60, 12)) + np.eye(60, 12)
+    matrix = csr_array(rows.astype(np.float32))
+    weights = rng.integers(0, 4, 60)
+    repeated = np.repeat(np.arange(60), weights)
+    places = rng.normal(size=(60, 3))
+
+    svd = TruncatedSVD(dimensions=4)
+    weighted = svd.fit(matrix, user_weights=weights).embed(matrix)
+    expected = svd.fit(csr_array(matrix[repeated])).embed(matrix)
+    signs = np.sign((weighted * expected).sum(axis=0))
+    np.testing.assert_allclose(weighted * signs, expected, atol=1e-4)
+    unweighted = svd.fit(matrix).embed(matrix)
+    assert np.abs(np.abs(unweighted) - np.abs(expected)).max() > 0.01
+
+    given = GivenEmbeddings(embeddings=places).fit(matrix, user_weights=weights).embed(matrix)
+    twice = GivenEmbeddings(embeddings=places[repeated]).fit(csr_array(matrix[repeated]))
+    np.testing.assert_allclose(given, twice.embed(matrix), atol=1e-4)
+    unweighted = GivenEmbeddings(embeddings=places).fit(matrix).embed(matrix)
+    assert np.abs(unweighted - given).max() > 0.01
+
+
+def test_user_weights_reach_the_communities_of_a_loca(grouped_split: Split) -> None:
+    weights = np.random.default_rng(0).integers(0, 4, grouped_split.train.n_users)
+    matrix = grouped_split.train.matrix()
+    # Without order, so that repeated users are users like all others.
+    repeated = csr_array(matrix[np.repeat(np.arange(matrix.shape[0]), weights)])
+    kernels = Kernels(n=4, embedding=TruncatedSVD(dimensions=4), train_bandwidth=1.0)
+    model = Loca(base=EASE(l2=50.0), communities=kernels)
+    weighted = model.fit(matrix, user_weights=weights).local_.communities
+    assert (weights[weighted.anchors] > 0).all()
+    positions = np.abs(weighted.locate(matrix))
+    expected = np.abs(model.fit(repeated).local_.communities.locate(matrix))
+    np.testing.assert_allclose(positions, expected, atol=1e-3)
+
+
 def test_embeddings_of_many_users_are_unit_rows_of_each_history() -> None:
     matrix = csr_array((np.random.default_rng(0).random((9_000, 8)) < 0.3).astype(np.float32))
     embedder = TruncatedSVD(dimensions=6).fit(matrix)
     np.testing.assert_allclose(
         embed_users(embedder, matrix), unit_rows(embedder.embed(matrix)), atol=1e-5
     )
+    assert embed_users(embedder, csr_array(matrix[:0])).shape == (0, 6)
 
 
 def test_wrong_embeddings_are_refused() -> None:

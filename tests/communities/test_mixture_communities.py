@@ -47,7 +47,7 @@ def positions_of(memberships: list[list[float]]) -> FloatArray:
 def test_a_member_weighs_more_when_its_community_is_trained_and_nobody_nothing() -> None:
     rows = [[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]]
     communities = communities_of(rows, membership_weight=0.8)
-    np.testing.assert_allclose(communities.sizes, [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(communities.mean_memberships, [0.5, 0.5], rtol=1e-6)
     np.testing.assert_allclose(
         communities.train_weights(positions_of(rows), 0),
         [0.2 + 0.8 * membership / 0.5 for membership in (0.9, 0.5, 0.1)],
@@ -108,7 +108,7 @@ def test_sizes_count_users_by_their_weights(grouped_split: Split) -> None:
     communities = Mixtures(n=4).find(data, base=EASE(), global_model=EASE(), seed=0)
     memberships = np.exp(communities.locate(data.histories))
     expected = np.repeat(memberships, weights, axis=0).mean(axis=0)
-    np.testing.assert_allclose(communities.sizes, expected, rtol=1e-4)
+    np.testing.assert_allclose(communities.mean_memberships, expected, rtol=1e-4)
     assert (weights[communities.anchors] > 0).all()
 
 

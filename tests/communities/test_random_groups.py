@@ -62,7 +62,7 @@ def test_sizes_count_users_by_their_weights(planted_split: Split) -> None:
     groups = groups_of(planted_split.train, weights, n=4)
     memberships = np.exp(groups.locate(planted_split.train.histories()))
     expected = np.repeat(memberships, weights, axis=0).mean(axis=0)
-    np.testing.assert_allclose(groups.sizes, expected, rtol=1e-4)
+    np.testing.assert_allclose(groups.mean_memberships, expected, rtol=1e-4)
 
 
 def test_impossible_parameters_are_refused() -> None:
