@@ -1,4 +1,4 @@
-"""`loca evaluate`: a saved model against interactions that it has not seen."""
+"""`loca evaluate`: measure a saved model on interactions that it has not seen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ At = Annotated[
 History = Annotated[
     str | None,
     typer.Option(
-        help="A file of what is known before DATA: histories of new users, newer items of known ones."
+        help="What is known before DATA: histories of new users, newer items of known ones."
     ),
 ]
 
@@ -37,11 +37,11 @@ def evaluate_model(
     recency: Recency = None,
     device: Device = "auto",
 ) -> None:
-    """How well a saved model finds what its users took later.
+    """Measure how well a saved model finds what its users took later.
 
-    Histories are those that the model was fitted on, and what --history adds to them; the rows of DATA are to be found.
-    Users and items are matched by id. Items that the model does not know, and users without a history, are left out
-    and counted.
+    Histories are those that the model was fitted on, and what --history adds to them; the rows of
+    DATA are to be found. Users and items are matched by id. Items that the model does not know, and
+    users without a history, are left out and counted.
 
     Examples:
 
@@ -56,7 +56,7 @@ def evaluate_model(
     from loca.evaluation.evaluate import evaluate
     from loca.evaluation.metrics import check_lengths
 
-    # All that could be refused is refused before the model and the data are read.
+    # All that can be refused is refused before the model and the data are read.
     lengths = check_lengths(config.check_value("--at", tuple[int, ...], words(at) or [50, 100]))
     data = reading.checked()
     if source == history == STANDARD_INPUT:
@@ -70,13 +70,19 @@ def evaluate_model(
             more = read_part(history, data, known.schema)
     held_out, report = hold_out(known, later, histories=more)
     if weights != "model":
-        held_out, model.train_data_ = held_out.with_recency(weights), known.with_recency(weights)
-    found = evaluate(model, held_out, at=lengths)
-    left_out = {
-        "users": later.n_users - held_out.n_users,
-        "interactions": len(later) - len(held_out.targets),
+        held_out = held_out.with_recency(weights)
+        model.train_data_ = known.with_recency(weights)
+    evaluation = evaluate(model, held_out, at=lengths)
+    document: dict[str, Any] = {
+        "model": str(folder),
+        "data": source,
+        **evaluation.to_json(),
+        "targets": len(held_out.targets),
+        "left_out": {
+            "users": later.n_users - held_out.n_users,
+            "interactions": len(later) - len(held_out.targets),
+        },
+        "report": list(report),
     }
-    document: dict[str, Any] = {"model": str(folder), "data": source, **found.to_json()}
-    document |= {"targets": len(held_out.targets), "left_out": left_out, "report": list(report)}
     # What was remarked stands beside the answer, and in the report.
-    output.answer("\n".join([*report, str(replace(found, remarks=()))]), document)
+    output.answer("\n".join([*report, str(replace(evaluation, remarks=()))]), document)

@@ -1,15 +1,30 @@
-"""`loca explain`: why a saved model recommends what it does, to its own users or for any history."""
+"""`loca explain`: say why a saved model recommends what it does."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loca.cli.options import Output
-from loca.cli.recommend import Count, Folder, Who, load_known, named_items, one_history, user_ids
+from loca.cli.recommend import (
+    Asking,
+    Count,
+    Folder,
+    load_known,
+    named_items,
+    one_history,
+    user_ids,
+)
 from loca.errors import ConfigError
 from loca.text_table import cut
+
+if TYPE_CHECKING:
+    from loca.data.histories import HistoryWeights
+    from loca.data.id_map import Id, IdMap
+    from loca.data.interactions import Interactions
+
+_LONGEST_NAME = 90
 
 Item = Annotated[
     str | None, typer.Option("--item", help="Explain this one item, by id or title, listed or not.")
@@ -17,12 +32,13 @@ Item = Annotated[
 
 
 def explain_answer(
-    folder: Folder, who: Who, output: Output, item: Item = None, count: Count = 5
+    folder: Folder, asking: Asking, output: Output, item: Item = None, count: Count = 5
 ) -> None:
-    """Which items of the history speak for each recommended item, and by how much.
+    """Say which items of the history speak for each recommended item, and by how much.
 
-    For linear models the shares are exact; for others they say how far the score falls without an item. Of a LOCA
-    model also which communities answer, those that say the same as one; of a blend what each model adds.
+    For linear models the shares are exact; for others they say how far the score falls without an
+    item. Of a LOCA model also which communities answer, those that say the same as one; of a blend
+    what each model adds.
 
     Examples:
 
@@ -32,25 +48,32 @@ def explain_answer(
 
       loca explain films.loca --history i017,i203,i150 --json
     """
-    if bool(who.user) == bool(who.history):
+    if bool(asking.user) == bool(asking.history):
         raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
-    model, known, recency = load_known(folder, who.recency)
-    one_by_one = (
-        [one_history(known, who.history, recency)]
-        if who.history
-        else user_ids(known.users, who.user)
-    )
-    chosen = None
-    if item is not None:
-        rows = named_items(known.items, [item], "--item")
-        if len(rows) > 1:
-            raise ConfigError(
-                f"--item: expected one item, found {len(rows)} in {item!r}; explain them one at a time"
-            )
-        chosen = known.items.ids(rows)[0]
-    texts, answers = [], []
-    for one in one_by_one:
-        found = model.explain(one, chosen, count, recency=recency)
-        texts.append(f"For {cut(str(found.user), 90)}\n{found}")
-        answers.append(found.to_json())
+    model, known, recency = load_known(folder, asking.recency)
+    users_or_histories = _users_or_histories(known, asking, recency)
+    item_id = None if item is None else _item_id(known.items, item)
+    texts = []
+    answers = []
+    for user_or_history in users_or_histories:
+        explanation = model.explain(user_or_history, item_id, count, recency=recency)
+        name = cut(str(explanation.user), _LONGEST_NAME)
+        texts.append(f"For {name}\n{explanation}")
+        answers.append(explanation.to_json())
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": answers})
+
+
+def _users_or_histories(known: Interactions, asking: Asking, recency: HistoryWeights) -> list[Any]:
+    if asking.history:
+        return [one_history(known, asking.history, recency)]
+    return user_ids(known.users, asking.user)
+
+
+def _item_id(items: IdMap, text: str) -> Id:
+    """Return the id of the one item that an option names."""
+    rows = named_items(items, [text], "--item")
+    if len(rows) > 1:
+        raise ConfigError(
+            f"--item: expected one item, found {len(rows)} in {text!r}; explain them one at a time"
+        )
+    return items.ids(rows)[0]

@@ -1,4 +1,4 @@
-"""`loca recommend` and `loca similar`: a saved model answers for its own users, for any history, or for items."""
+"""`loca recommend` and `loca similar`: list items for users, any history, or like other items."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 
 from loca.cli.options import Device, Output, Recency, in_panel, naming, quiet_ray
 from loca.errors import ConfigError, DataError, LocaError
+from loca.text_table import TextTable
 
 if TYPE_CHECKING:
     from loca.data.histories import HistoryWeights
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from loca.data.interactions import Interactions
     from loca.evaluation.recommend import Recommendations
     from loca.models.recommender import Recommender
+    from loca.typing import FloatArray
 
-_who, _choice = in_panel("Who asks"), in_panel("What may be listed")
+_asking = in_panel("Who asks")
+_listable = in_panel("What may be listed")
+_cluster = in_panel("Many machines")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
 Count = Annotated[int, typer.Option("-n", "--count", help="How many items.")]
@@ -33,64 +37,67 @@ Out = Annotated[
 ]
 Names = Annotated[list[str], typer.Argument(metavar="ITEM...", help="Items by id or title.")]
 _STANDARD_INPUT = "-"
+_PARTS = 16
+_HISTORY_SHOWN = 10
+_HEADERS = ("user", "users", "user_id", "userid")
 
 
 @dataclass(frozen=True)
-class Who:
+class Asking:
     """Who is answered: known users by id, or one history; and how histories fade."""
 
     user: Annotated[
-        list[str] | None, _who("A user id the model knows; may be repeated.", "--user")
+        list[str] | None, _asking("A user id the model knows; may be repeated.", "--user")
     ] = None
     history: Annotated[
         list[str] | None,
-        _who("Item ids or titles, comma separated, the last one is the newest: anybody's history."),
+        _asking(
+            "Item ids or titles, comma separated, the last one is the newest: anybody's history."
+        ),
     ] = None
     recency: Recency = None
 
 
 @dataclass(frozen=True)
-class Many:
-    """Who else is answered: many users at once, and what becomes of those whom the model does not know."""
+class AskingMany:
+    """Many users who are answered at once, and what becomes of unknown ones."""
 
     everyone: Annotated[
-        bool, _who("All users that the model was fitted on; needs --out.", "--all")
+        bool, _asking("All users that the model was fitted on; needs --out.", "--all")
     ] = False
     users_file: Annotated[
-        str | None, _who("A file with one user id per line; - reads standard input.")
+        str | None, _asking("A file with one user id per line; - reads standard input.")
     ] = None
     histories: Annotated[
-        str | None, _who("A file of interactions: the histories of any users.")
+        str | None, _asking("A file of interactions: the histories of any users.")
     ] = None
     on_unknown: Annotated[
         Literal["error", "skip", "popular"],
-        _who(
-            "Unknown users, unknown items, empty histories: refuse, leave out, or list what is popular."
+        _asking(
+            "Unknown users, unknown items, empty histories: refuse, leave out, or list what is "
+            "popular."
         ),
     ] = "error"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Listable:
     """Which items may be listed."""
 
     only: Annotated[
         list[str] | None,
-        _choice("Choose from these items alone: ids or titles, or @FILE with one per line."),
+        _listable("Choose from these items alone: ids or titles, or @FILE with one per line."),
     ] = None
-    never: Annotated[list[str] | None, _choice("Leave out these items; written like --only.")] = (
+    never: Annotated[list[str] | None, _listable("Leave out these items; written like --only.")] = (
         None
     )
     candidates: Annotated[
-        str | None, _choice("A table of user and item: what each of its users may get.")
+        str | None, _listable("A table of user and item: what each of its users may get.")
     ] = None
 
 
-_cluster = in_panel("Many machines")
-
-
 @dataclass(frozen=True)
-class Parts:
+class InParts:
     """Whether the lists of all users are written in parts, and by what."""
 
     cluster: Annotated[
@@ -102,24 +109,33 @@ class Parts:
     parts: Annotated[
         int | None,
         _cluster(
-            "With --all: --out is a folder of so many Parquet files (16); those that are there stay.",
+            "With --all: --out is a folder of so many Parquet files (16); those that are there "
+            "stay.",
             min=1,
         ),
     ] = None
 
+    @property
+    def option(self) -> str | None:
+        """The first option that was given."""
+        options = [f"--{name}" for name, value in asdict(self).items() if value is not None]
+        return options[0] if options else None
+
 
 def recommend_items(
     folder: Folder,
-    who: Who,
-    many: Many,
-    choice: Choice,
-    cluster: Parts,
+    asking: Asking,
+    many: AskingMany,
+    listable: Listable,
+    in_parts: InParts,
     output: Output,
     count: Count = 10,
     out: Out = None,
     device: Device = "auto",
 ) -> None:
-    """The best items for users that the model knows, or for anybody's history; printed, or written as a table.
+    """List the best items for users that the model knows, or for anybody's history.
+
+    The lists are printed, or written as a table.
 
     Examples:
 
@@ -135,79 +151,107 @@ def recommend_items(
 
       cat users.txt | loca recommend films.loca --users-file - --on-unknown popular --out recs.csv
     """
-    asking = (who.user, who.history, many.everyone, many.users_file, many.histories)
-    if sum(map(bool, asking)) != 1:
+    _check_asking(asking, many, out)
+    _check_parts(in_parts, many, listable, device)
+    if out is not None and in_parts.option is None:
+        from loca.persistence.recommendation_file import check_ending
+
+        with naming("--out"):
+            check_ending(out)
+    model, known, recency = load_known(folder, asking.recency, device)
+    users = _users_or_histories(known, asking, many, recency)
+    conditions: dict[str, Any] = {
+        "only": _item_ids(known.items, listable.only, "--only"),
+        "never": _item_ids(known.items, listable.never, "--never"),
+        "recency": recency,
+    }
+    if listable.candidates is not None:
+        conditions["candidates"] = _read_candidates(listable.candidates, known.items)
+    if asking.history:
+        _note_history(known.items, users["history"], output)
+    if out is None:
+        lists = model.recommend(users, count, on_unknown=many.on_unknown, **conditions)
+        output.answer(*_as_text(folder, lists, "user"))
+        return
+    started = time.perf_counter()
+    if in_parts.option is not None:
+        from loca.cluster.tasks import recommend_to_parts
+
+        parts = in_parts.parts or _PARTS
+        address = in_parts.cluster
+        written = recommend_to_parts(folder, out, count, parts=parts, address=address, **conditions)
+    else:
+        from loca.persistence.recommendation_file import recommend_to_file
+
+        written = recommend_to_file(
+            model, users, out, count, on_unknown=many.on_unknown, **conditions
+        )
+    seconds = time.perf_counter() - started
+    noun = "user" if written.users == 1 else "users"
+    text = f"{out}: {written.rows:,} rows for {written.users:,} {noun}"
+    if written.users_without_items:
+        text += f", {written.users_without_items:,} of them without a list"
+    output.answer(
+        f"{text}, in {seconds:.1f} s",
+        {"model": str(folder), **asdict(written), "path": str(out), "seconds": seconds},
+    )
+
+
+def _check_asking(asking: Asking, many: AskingMany, out: Path | None) -> None:
+    """Refuse a request that does not say once who asks, or writes all lists nowhere."""
+    ways = (asking.user, asking.history, many.everyone, many.users_file, many.histories)
+    if sum(map(bool, ways)) != 1:
         expected = "--user ID, --history a,b,c, --all, --users-file FILE or --histories FILE"
         raise ConfigError(f"who asks? expected one of {expected}")
     if many.everyone and out is None:
         raise ConfigError("--all: needs --out, a file such as recs.parquet, recs.csv or recs.jsonl")
-    in_parts = next((f"--{name}" for name, one in asdict(cluster).items() if one is not None), None)
-    if in_parts is not None and not many.everyone:
-        raise ConfigError(f"{in_parts}: is for --all, the lists of all users")
-    if in_parts is not None and choice.candidates is not None:
-        raise ConfigError(f"{in_parts}: takes no --candidates; say --only or --never")
-    if in_parts is not None and device != "auto":
-        raise ConfigError(f"{in_parts}: takes no --device; each part is computed where it can be")
-    if cluster.cluster is not None:
-        quiet_ray()
-        import loca.cluster.ray_executor  # noqa: F401  # says what to install before a model is loaded
-    if out is not None and in_parts is None:
-        from loca.persistence.recommendation_file import check_ending, recommend_to_file
 
-        with naming("--out"):
-            check_ending(out)
-    model, known, recency = load_known(folder, who.recency, device)
-    users: Any = known
-    if who.user or many.users_file:
-        users = user_ids(known.users, who.user, many.users_file, many.on_unknown)
-    elif who.history:
-        users = one_history(known, who.history, recency, many.on_unknown)
-    elif many.histories:
-        users = _read_histories(many.histories, known, many.on_unknown)
-    only, never = (
-        None if texts is None else known.items.ids(named_items(known.items, texts, option))
-        for texts, option in ((choice.only, "--only"), (choice.never, "--never"))
-    )
-    candidates = None
-    if choice.candidates is not None:
-        candidates = _read_candidates(choice.candidates, known.items)
-    if who.history and known.items.labels is not None and users["history"]:
-        # Titles are typed loosely: what was understood is said beside the answer.
-        listed = [known.items.label(row) for row in known.items.rows(users["history"][-10:])]
-        output.notes([f"history: {'… ' if len(users['history']) > 10 else ''}{', '.join(listed)}"])
-    if out is None:
-        found = model.recommend(
-            users,
-            count,
-            only=only,
-            never=never,
-            candidates=candidates,
-            on_unknown=many.on_unknown,
-            recency=recency,
-        )
-        output.answer(*_as_text(folder, found, "user"))
+
+def _check_parts(in_parts: InParts, many: AskingMany, listable: Listable, device: str) -> None:
+    """Refuse what lists in parts do not take, and a cluster without Ray."""
+    option = in_parts.option
+    if option is None:
         return
-    started = time.perf_counter()
-    conditions: dict[str, Any] = {"only": only, "never": never, "recency": recency}
-    if in_parts is not None:
-        from loca.cluster.tasks import recommend_to_parts
+    if not many.everyone:
+        raise ConfigError(f"{option}: is for --all, the lists of all users")
+    if listable.candidates is not None:
+        raise ConfigError(f"{option}: takes no --candidates; say --only or --never")
+    if device != "auto":
+        raise ConfigError(f"{option}: takes no --device; each part is computed where it can be")
+    if in_parts.cluster is not None:
+        quiet_ray()
+        # It says what to install, before a model is loaded.
+        import loca.cluster.ray_executor  # noqa: F401
 
-        how: dict[str, Any] = {"parts": cluster.parts or 16, "address": cluster.cluster}
-        written = recommend_to_parts(folder, out, count, **how, **conditions)
-    else:
-        conditions |= {"candidates": candidates, "on_unknown": many.on_unknown}
-        written = recommend_to_file(*(model, users, out, count), **conditions)
-    empty = written.users_without_items
-    without = f", {empty:,} of them without a list" if empty else ""
-    took, noun = time.perf_counter() - started, "user" if written.users == 1 else "users"
-    text = f"{out}: {written.rows:,} rows for {written.users:,} {noun}{without}, in {took:.1f} s"
-    output.answer(
-        text, {"model": str(folder), **asdict(written), "path": str(out), "seconds": took}
-    )
+
+def _users_or_histories(
+    known: Interactions, asking: Asking, many: AskingMany, recency: HistoryWeights
+) -> Any:
+    """Return who is answered, as `recommend` takes it."""
+    if asking.user or many.users_file:
+        return user_ids(known.users, asking.user, many.users_file, many.on_unknown)
+    if asking.history:
+        return one_history(known, asking.history, recency, many.on_unknown)
+    if many.histories:
+        return _read_histories(many.histories, known, many.on_unknown)
+    return known
+
+
+def _item_ids(items: IdMap, texts: list[str] | None, option: str) -> list[Id] | None:
+    return None if texts is None else items.ids(named_items(items, texts, option))
+
+
+def _note_history(items: IdMap, history: list[Id], output: Output) -> None:
+    """Print what was understood of a history beside the answer, as titles are typed loosely."""
+    if items.labels is None or not history:
+        return
+    titles = [items.label(row) for row in items.rows(history[-_HISTORY_SHOWN:])]
+    earlier = "… " if len(history) > _HISTORY_SHOWN else ""
+    output.notes([f"history: {earlier}{', '.join(titles)}"])
 
 
 def similar_items(folder: Folder, items: Names, output: Output, count: Count = 10) -> None:
-    """The items that are most similar to each given one, with their similarities.
+    """List the items that are most similar to each given one, with their similarities.
 
     What is measured, from above 0 to 1, is a matter of the model: a partial
     correlation (EASE, SLIM), a cosine (ItemKNN, factors, networks), or what
@@ -225,48 +269,73 @@ def similar_items(folder: Folder, items: Names, output: Output, count: Count = 1
     output.answer(*_as_text(folder, model.similar_items(known.items.ids(rows), count), "item"))
 
 
-def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict[str, Any]]:
-    """Lists of items as text and as a document; without a table library, which takes a moment to load."""
-    from loca.text_table import TextTable
+def _as_text(
+    folder: Path, lists: Recommendations, what: Literal["user", "item"]
+) -> tuple[str, dict[str, Any]]:
+    """Return lists of items as text and as a document.
 
-    column, nothing = "recommended", "nothing is left to recommend"
-    if what == "item":
-        column, nothing = "similar", "no item is similar"
-    titles, names = found.titles, found.item_ids
-    texts, answers = [], []
-    for place, (one, items, scores) in enumerate(
-        zip(found.users.tolist(), found.items, found.scores, strict=True)
-    ):
-        rows: list[dict[str, Any]] = []
-        for rank, (item, score) in enumerate(zip(items.tolist(), scores.tolist(), strict=True)):
-            if item is not None:
-                titled = {} if titles is None else {"title": titles[place, rank]}
-                rows.append({"item": item, "score": score, "rank": rank + 1, **titled})
-        lines = tuple(
-            (
-                f"{row['rank']:>4}. {row.get('title', row['item'])}",
-                str(row["item"]),
-                f"{row['score']:.4f}",
-            )
-            for row in rows
-        )
-        about: dict[str, Any] = {what: one}
+    This does without a table library, which takes a moment to load.
+    """
+    names = lists.item_ids
+    titles = lists.titles
+    texts = []
+    answers = []
+    all_lists = zip(lists.users.tolist(), lists.items, lists.scores, strict=True)
+    for number, (user_or_item, items, scores) in enumerate(all_lists):
+        about: dict[str, Any] = {what: user_or_item}
         if what == "item" and titles is not None:
-            about["title"] = names.label(names.row(one))
-        head = f"Like {about.get('title', one)}" if what == "item" else f"For {one}"
-        table = TextTable((f"      {column}", "item", "score"), lines).plain()
-        texts.append(f"{head}\n{table}" if rows else f"{head}: {nothing}")
+            about["title"] = names.label(names.row(user_or_item))
+        rows = _listed(items, scores, None if titles is None else titles[number])
+        texts.append(_text_of(about, rows, what))
         answers.append({**about, "items": rows})
     return "\n\n".join(texts), {"model": str(folder), "answers": answers}
 
 
-# -- Who asks ----------------------------------------------------------------------------------------------------------
+def _listed(items: Any, scores: FloatArray, titles: Any) -> list[dict[str, Any]]:
+    """Return the items of one list, as a document has them."""
+    rows: list[dict[str, Any]] = []
+    for rank, (item, score) in enumerate(zip(items.tolist(), scores.tolist(), strict=True)):
+        if item is None:
+            continue
+        row = {"item": item, "score": score, "rank": rank + 1}
+        if titles is not None:
+            row["title"] = titles[rank]
+        rows.append(row)
+    return rows
+
+
+def _text_of(
+    about: dict[str, Any], rows: list[dict[str, Any]], what: Literal["user", "item"]
+) -> str:
+    """Return one list as text."""
+    if what == "item":
+        head = f"Like {about.get('title', about['item'])}"
+        column = "similar"
+        nothing = "no item is similar"
+    else:
+        head = f"For {about['user']}"
+        column = "recommended"
+        nothing = "nothing is left to recommend"
+    if not rows:
+        return f"{head}: {nothing}"
+    lines = tuple(
+        (
+            f"{row['rank']:>4}. {row.get('title', row['item'])}",
+            str(row["item"]),
+            f"{row['score']:.4f}",
+        )
+        for row in rows
+    )
+    return f"{head}\n{TextTable((f'      {column}', 'item', 'score'), lines).plain()}"
+
+
+# -- Who asks -------------------------------------------------------------------------------------
 
 
 def load_known(
     folder: Path, recency: str | None = None, device: str = "auto"
 ) -> tuple[Recommender, Interactions, HistoryWeights]:
-    """The model on a device, what it was fitted on, and how histories are weighted."""
+    """Return the model on a device, what it was fitted on, and how histories are weighted."""
     from loca.config.options import parse_recency
     from loca.registry import load
 
@@ -282,45 +351,56 @@ def load_known(
 
 
 def user_ids(
-    users: IdMap, given: Sequence[str] | None, file: str | None = None, on_unknown: str = "error"
+    users: IdMap, texts: Sequence[str] | None, file: str | None = None, on_unknown: str = "error"
 ) -> list[Any]:
-    """The ids that --user or --users-file name, each once; numbers where the model's ids are numbers."""
-    places = {} if given is None else dict.fromkeys(given, "--user")
+    """Return the ids that --user or --users-file name, each once.
+
+    They are numbers where the model's ids are numbers.
+    """
+    sources = dict.fromkeys(texts or (), "--user")
     if file is not None:
-        lines = _lines(file, "--users-file")
-        first = next(iter(lines.values()))
-        if first not in users and first.casefold() in ("user", "users", "user_id", "userid"):
-            lines.pop(next(iter(lines)))
         name = "standard input" if file == _STANDARD_INPUT else file
-        for number, line in lines.items():
-            places.setdefault(line, f"{name} line {number}")
-    found: list[Any] = []
-    for text, place in places.items():
-        if text in users:
-            found.append(
-                users.values[users.row(text)].item() if users.values.dtype.kind != "O" else text
-            )
-            continue
-        if on_unknown == "error":
-            with naming(place):
-                try:
-                    users.row(text)
-                except LocaError as error:
-                    more = (
-                        "; --on-unknown skip or popular goes on without it"
-                        if len(places) > 1
-                        else ""
-                    )
-                    error.args = (f"{error}{more}",)
-                    raise
-        found.append(int(text) if users.values.dtype.kind == "i" and text.isdecimal() else text)
-    return found
+        for number, line in _user_lines(users, file).items():
+            sources.setdefault(line, f"{name} line {number}")
+    if on_unknown == "error":
+        _check_users(users, sources)
+    return [_user_id(users, text) for text in sources]
+
+
+def _user_lines(users: IdMap, file: str) -> dict[int, str]:
+    """Return the lines of a file of users, without a header."""
+    lines = _lines(file, "--users-file")
+    first = next(iter(lines))
+    if lines[first] not in users and lines[first].casefold() in _HEADERS:
+        del lines[first]
+    return lines
+
+
+def _check_users(users: IdMap, sources: dict[str, str]) -> None:
+    """Refuse users whom the model does not know, and say where they were named."""
+    for text, source in sources.items():
+        with naming(source):
+            try:
+                users.row(text)
+            except LocaError as error:
+                if len(sources) > 1:
+                    advice = "--on-unknown skip or popular goes on without it"
+                    error.args = (f"{error}; {advice}",)
+                raise
+
+
+def _user_id(users: IdMap, text: str) -> Any:
+    """Return a user's id as the model has it; an unknown id as it would have it."""
+    if text in users and users.values.dtype.kind != "O":
+        return users.values[users.row(text)].item()
+    is_number = users.values.dtype.kind == "i" and text.isdecimal()
+    return int(text) if is_number else text
 
 
 def one_history(
     known: Interactions, texts: Sequence[str], recency: HistoryWeights, on_unknown: str = "error"
 ) -> dict[str, list[Id]]:
-    """The item ids of --history, oldest first, under the name `history`."""
+    """Return the item ids of --history, oldest first, under the name `history`."""
     weights = known.recency if recency == "model" else recency
     if weights is not None and weights.unit != "positions":
         raise ConfigError(
@@ -332,38 +412,32 @@ def one_history(
 def named_items(
     items: IdMap, texts: Sequence[str], option: str, on_unknown: str = "error"
 ) -> list[int]:
-    """The item rows that an option names by id or title, comma separated, or line by line in @FILE; at least one."""
+    """Return the item rows that an option names, at least one, each where it is named last.
+
+    Items have ids or titles, comma separated, or line by line in @FILE.
+    """
     from loca.data.id_map import find_item, find_items
 
-    found: list[int] = []
+    rows: list[int] = []
     for text in texts:
-        if text.startswith("@") and text[1:] and text not in items and option != "--history":
+        is_file = text.startswith("@") and text[1:] and text not in items
+        if is_file and option != "--history":
             for number, line in _lines(text[1:], option).items():
                 with naming(f"{text[1:]} line {number}"):
-                    found.append(find_item(items, line))
-            continue
-        with naming(option):
-            found += find_items(items, [text], skip_unknown=on_unknown != "error")
-    if not found and on_unknown == "error":
+                    rows.append(find_item(items, line))
+        else:
+            with naming(option):
+                rows += find_items(items, [text], skip_unknown=on_unknown != "error")
+    if not rows and on_unknown == "error":
         raise DataError(
             f"{option}: expected at least one item id or title, found {','.join(texts)!r}"
         )
-    return list(dict.fromkeys(reversed(found)))[::-1]
+    return list(dict.fromkeys(reversed(rows)))[::-1]
 
 
 def _lines(file: str, option: str) -> dict[int, str]:
-    """The lines of a file that hold something, by their numbers."""
-    try:
-        text = (
-            sys.stdin.read()
-            if file == _STANDARD_INPUT
-            else Path(file).read_text(encoding="utf-8-sig")
-        )
-    except FileNotFoundError:
-        raise DataError(f"{option}: {file}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = "not a text in UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise DataError(f"{option}: {file}: cannot be read ({why})") from None
+    """Return the lines of a file that hold something, by their numbers."""
+    text = _text(file, option)
     lines = {
         number: line.strip().strip('"')
         for number, line in enumerate(text.splitlines(), 1)
@@ -374,8 +448,24 @@ def _lines(file: str, option: str) -> dict[int, str]:
     return lines
 
 
+def _text(file: str, option: str) -> str:
+    try:
+        if file == _STANDARD_INPUT:
+            return sys.stdin.read()
+        return Path(file).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{option}: {file}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{option}: {file}: cannot be read (not a text in UTF-8)") from None
+    except OSError as error:
+        raise DataError(f"{option}: {file}: cannot be read ({error.strerror})") from None
+
+
 def _read_histories(file: str, known: Interactions, on_unknown: str) -> Interactions:
-    """Return a table of histories, read as the model's own rows; unknown items are refused unless left out."""
+    """Return a table of histories, read as the model's own rows.
+
+    Unknown items are refused unless they are left out.
+    """
     from loca.data.later import read_later
 
     with _reading_table("--histories"):

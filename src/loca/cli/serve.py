@@ -1,4 +1,4 @@
-"""`loca serve`: saved models as an HTTP service, with a page to explore them."""
+"""`loca serve`: answer requests to saved models over HTTP, with a page to explore them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from loca.cli.options import Output, in_panel
 from loca.errors import ConfigError
 from loca.text_table import printable_json
 
-_where, _limits = in_panel("Where, and for whom"), in_panel("Limits")
+_where = in_panel("Where, and for whom")
+_limits = in_panel("Limits")
+# Requests a second of one client that is not on this machine.
+_RATE = 100.0
 
 Models = Annotated[
     list[str],
@@ -51,16 +54,17 @@ def serve(
     rate: Annotated[
         float | None,
         _limits(
-            "Requests a second of one client; 0 has no limit (no limit on this machine, otherwise 100).",
+            "Requests a second of one client; 0 has no limit (on this machine no limit, else 100).",
             min=0,
         ),
     ] = None,
     log: Annotated[bool, _limits("A line of JSON for each request on standard error.")] = True,
 ) -> None:
-    """Answer requests for lists and explanations over HTTP, and show the page to explore the models.
+    """Answer requests for lists and explanations over HTTP, and show a page to explore the models.
 
-    A new version that is saved into a folder takes over by itself, once it is checked. Ctrl-C or a TERM signal answers
-    what came in, then ends. With --json one line on standard output says where it serves, once it does.
+    A new version that is saved into a folder takes over by itself, once it is checked. Ctrl-C or a
+    TERM signal answers what came in, then ends. With --json one line on standard output says where
+    it serves, once it does.
 
     Examples:
 
@@ -94,7 +98,7 @@ def serve(
 
 
 def announce(output: Output, line: str, address: str, folders: Mapping[str, Path]) -> None:
-    """Say that requests are answered: a line for people, or with --json the address and the models."""
+    """Print that requests are answered: a line, or with --json the address and the models."""
     if output.as_json:
         models = {name: str(folder) for name, folder in folders.items()}
         document = {"address": address, "models": models}
@@ -115,7 +119,7 @@ def start(
     on_started: Callable[[str], None],
     **limits: Any,
 ) -> None:
-    """Check what is given, then serve; `on_started` is called with the address once requests are answered."""
+    """Check the options, then serve; call `on_started` with the address once it answers."""
     folders = _folders(models)
     try:
         from loca.serving.app import Settings, is_loopback
@@ -131,33 +135,42 @@ def start(
         raise ConfigError(
             f"--host {host}: others can reach it; say --token-file FILE, or --no-auth to let all in"
         )
+    if rate is None:
+        rate = 0.0 if is_local else _RATE
     settings = Settings(
         folders={name: str(folder) for name, folder in folders.items()},
         token=token,
-        local_only=is_local
-        and token is None,  # with one, a proxy on this machine may pass on other names
-        rate=(0.0 if is_local else 100.0) if rate is None else rate,
+        # With a token, a proxy on this machine may pass on other names.
+        local_only=is_local and token is None,
+        rate=rate,
         **limits,
     )
-
     run(settings, host=host, port=port, workers=workers, on_started=on_started)
 
 
 def _folders(models: Sequence[str]) -> dict[str, Path]:
-    """The folders by name; without one a folder is called as itself, without its ending."""
-    found: dict[str, Path] = {}
+    """Return the folders by name; one without is called as the folder, without its ending."""
+    folders: dict[str, Path] = {}
     for text in models:
-        # A path may have a = in it.
-        name, folder = ("", text) if "=" not in text or Path(text).exists() else text.split("=", 1)
-        path = Path(folder)
-        name = name or path.resolve().name.removesuffix(".loca")
+        name, path = _named_folder(text)
         if not re.fullmatch(r"[\w.-]{1,60}", name):
             raise ConfigError(
                 f"{text}: expected a name of letters, digits, _, . and -, found {name!r:.60}"
             )
-        if name in found:
+        if name in folders:
             raise ConfigError(
                 f"{text}: there is a model {name!r} already; name them, as in NAME=DIR"
             )
-        found[name] = path
-    return found
+        folders[name] = path
+    return folders
+
+
+def _named_folder(text: str) -> tuple[str, Path]:
+    """Return the parts of NAME=DIR; a path that is there may have a = in it."""
+    if "=" in text and not Path(text).exists():
+        name, _, folder = text.partition("=")
+        path = Path(folder)
+    else:
+        name = ""
+        path = Path(text)
+    return name or path.resolve().name.removesuffix(".loca"), path
