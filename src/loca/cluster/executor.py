@@ -6,8 +6,9 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,7 +17,7 @@ from loca.cluster.shards import Job, Shard, load_part
 from loca.cluster.storage import Storage, is_address
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.local.engines.engine import Engine, ManyFits, Validate
-from loca.local.local_models import LocalModels
+from loca.local.local_models import LocalModels, PreparedBatch
 from loca.local.sharded_models import Portion, ShardedModels, add_answers, split_request
 from loca.models.early_stopping import BestWeights
 from loca.persistence.fit_context import StopFit
@@ -273,6 +274,14 @@ def _progress_name(fits: ManyFits) -> str:
     return f"{fits.name} in shards"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RemoteBatch(PreparedBatch):
+    """Histories to be answered by all shards, with each shard's portion and shared request."""
+
+    portions: list[Portion]
+    requests: list[Any]
+
+
 class RemoteModels(LocalModels):
     """The models of all shards while they learn.
 
@@ -283,10 +292,6 @@ class RemoteModels(LocalModels):
         self._executor = executor
         self._n_items = fits.n_items
         self._edges = job.edges
-        self._histories: csr_array | None = None
-        self._answer_weights: csr_array | None = None
-        self._portions: list[Portion] = []
-        self._requests: list[Any] = []
         self.after = (0, 0)  # the epoch after which they answer, and the best so far
         self.on_wait: OnWait | None = None
 
@@ -297,23 +302,30 @@ class RemoteModels(LocalModels):
         """Return how many items they score."""
         return self._n_items
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> FloatArray:
-        """Return the scores of all models, blended by the weights."""
-        self._send(histories, answer_weights)
+    def prepared(self, histories: csr_array, answer_weights: csr_array) -> RemoteBatch:
+        """Share a request with the shards, which is to be answered after every epoch."""
+        portions = split_request(csr_array(histories), answer_weights, self._edges)
+        requests = [
+            None if portion.request is None else self._executor.share(portion.request)
+            for portion in portions
+        ]
+        return RemoteBatch(
+            histories=histories,
+            answer_weights=answer_weights,
+            portions=portions,
+            requests=requests,
+        )
+
+    def blend_prepared(self, batch: PreparedBatch) -> FloatArray:
+        """Return the scores of all models for a shared request."""
+        shared = cast(RemoteBatch, batch)
         arguments = [
-            None if request is None else (*self.after, request) for request in self._requests
+            None if request is None else (*self.after, request) for request in shared.requests
         ]
         answers = self._executor.call("blend", arguments, self.on_wait)
-        return add_answers(self._portions, answers, (histories.shape[0], self._n_items))
+        shape = (batch.histories.shape[0], self._n_items)
+        return add_answers(shared.portions, answers, shape)
 
-    def _send(self, histories: csr_array, answer_weights: csr_array) -> None:
-        """Share the request with the shards, unless it is that of the epoch before."""
-        if self._histories is histories and self._answer_weights is answer_weights:
-            return
-        self._histories = histories
-        self._answer_weights = answer_weights
-        self._portions = split_request(csr_array(histories), answer_weights, self._edges)
-        self._requests = [
-            None if portion.request is None else self._executor.share(portion.request)
-            for portion in self._portions
-        ]
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> FloatArray:
+        """Return the scores of all models, blended by the weights."""
+        return self.blend_prepared(self.prepared(histories, answer_weights))

@@ -27,7 +27,7 @@ from loca.data.schema import Schema
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import as_array
 from loca.local.engines.engine import Engine, ManyFits
-from loca.local.local_models import LocalModels
+from loca.local.local_models import LocalModels, PreparedBatch
 from loca.local.many_models import ManyModels
 from loca.local.sharded_models import Request
 from loca.memory import DataSize
@@ -321,7 +321,8 @@ class Shard:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
         self._is_begun = False
-        self._request: Request | None = None
+        self._request_name = ""
+        self._batch: PreparedBatch | None = None
 
     @contextmanager
     def _working(self, call: str) -> Iterator[None]:
@@ -342,6 +343,7 @@ class Shard:
         self.fits = self.job.fits(self.number, self.storage)
         self.checkpoint = self.fits.data.context.checkpoint
         self.models: LocalModels | None = None
+        self._batch = None
         self.trainers: Sequence[Trainer] = ()
         self.best = BestWeights()
         self.done = 0
@@ -398,12 +400,10 @@ class Shard:
         with self._working("blend"):
             self._reach(number, best)  # where the shard was lost since
             assert self.models is not None
-            # The same arrays as for the request before, if that was the same: networks store what
-            # they make of them.
-            if self._request is None or self._request.name != request.name:
-                self._request = request
-            blended = self.models.blend(self._request.histories, self._request.answer_weights)
-            return np.asarray(as_array(blended), np.float32)
+            if self._batch is None or self._request_name != request.name:
+                self._batch = self.models.prepared(request.histories, request.answer_weights)
+                self._request_name = request.name
+            return np.asarray(as_array(self.models.blend_prepared(self._batch)), np.float32)
 
     def finish(self, number: int, best: int) -> None:
         """Write the models with the weights of the best epoch, else of the last."""
