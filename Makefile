@@ -45,7 +45,7 @@ dist: $(VENV)/.ready-for-dist
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv $(CLEAN)
 	$(CLEAN)/$(BIN_FOLDER)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
-	cd $(CLEAN) && $(BIN_FOLDER)/loca fit planted --model loca-ease --set anchors=5 --out smoke.loca --quiet
+	cd $(CLEAN) && $(BIN_FOLDER)/loca fit planted --model loca-ease --set communities.n=5 --out smoke.loca --quiet
 	cd $(CLEAN) && $(BIN_FOLDER)/loca recommend smoke.loca --user u0002 -n 3
 	cd $(CLEAN) && $(BIN_FOLDER)/loca reproduce table1 --out smoke --quiet
 

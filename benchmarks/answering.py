@@ -8,23 +8,28 @@ import resource
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.communities.communities import find_communities, mixture_communities
-from loca.communities.embeddings import embed_users
-from loca.communities.mixture import MultinomialMixture
+from loca.communities.kernel import KernelCommunities, Kernels
+from loca.communities.mixture import MixtureCommunities, Mixtures
+from loca.communities.multinomial_mixture import MultinomialMixture
 from loca.data.interactions import Interactions
 from loca.data.readers import read_preset
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import block_rows, rank_top_n
+from loca.local.combiner import FixedShare
+from loca.local.community_models import CommunityDescription
+from loca.local.engines.stacked.engine import Stacked
+from loca.local.engines.stacked.inference import StackedNetworks
 from loca.local.loca import Loca
-from loca.local.stacked.inference import StackedNetworks
 from loca.memory import readable_bytes
 from loca.models.mult_vae import MultVAE
+from loca.models.recommender import TrainingData
 from loca.random_streams import stream
 from loca.registry import load
 
@@ -61,22 +66,25 @@ def main() -> None:
 
 def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
     """Puts mixtures with default settings in the place of anchors; drawn ones, so that all communities have members."""
-    settings = Loca(base=model.base, communities="mixture", anchors=model.anchors)
-    mixtures, components = settings.mixtures, model.anchors // settings.mixtures
-    mixture = MultinomialMixture(components=components, mixtures=mixtures)
-    draws = stream(0, "drawn mixtures").normal(size=(data.n_items, mixtures * components))
+    local = model.local_
+    finder = Mixtures(n=len(local.communities))
+    components = finder.n // finder.mixtures
+    mixture = MultinomialMixture(components=components, mixtures=finder.mixtures)
+    draws = stream(0, "drawn mixtures").normal(size=(data.n_items, finder.n))
     mixture.log_items_ = draws.astype(np.float32)
-    mixture.log_sizes_ = np.full(mixtures * components, -np.log(components), np.float32)
-    model.embedder_ = mixture
-    model.communities_ = mixture_communities(
-        embed_users(mixture, data.matrix()),
-        mixtures=mixtures,
-        focus=0.8,  # what answers does not depend on it
+    mixture.log_sizes_ = np.full(finder.n, -np.log(components), np.float32)
+    communities = MixtureCommunities(
+        mixture=mixture,
+        anchors=np.zeros(finder.n, np.int64),
+        mean_memberships=np.full(finder.n, 1 / components, np.float32),
+        membership_weight=0.8,  # what answers does not depend on it
         temperature=8.0,
-        answering=settings.answering,
+        top_k=finder.top_k,
+        shared_epochs=0,
     )
+    model.local_ = replace(local, finder=finder, communities=communities)
     print(
-        f"mixtures: {mixtures} × {components}, at most {settings.answering} communities answer",
+        f"mixtures: {finder.mixtures} × {components}, at most {finder.top_k} communities answer",
         flush=True,
     )
 
@@ -85,7 +93,7 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
     """Prints the latency of single users and the rate of all users' lists of 100."""
     matrix, everybody = data.matrix(), list(data.users.ids(np.arange(data.n_users)))
     users = stream(0, "single users").permutation(data.n_users)[:count]
-    answering = model.communities_.answer_weights(model.embed(matrix))
+    answering = model.answer_weights(matrix)
     per_user = np.diff(answering.indptr)
     print(f"communities that answer for a user: mean {per_user.mean():.1f}, most {per_user.max()}")
     print(f"communities that answer anybody: {len(np.unique(answering.indices))}")
@@ -129,7 +137,7 @@ def _print_parts(who: str, model: Loca, blocks: list[csr_array], whole: float) -
         moments = [time.perf_counter()]
         weights = model.answer_weights(rows)
         moments.append(time.perf_counter())
-        scores = model.locals_.blend(rows, weights).numpy()
+        scores = model.local_.models.blend(rows, weights).numpy()
         moments.append(time.perf_counter())
         rank_top_n(scores, rows, 100)
         moments.append(time.perf_counter())
@@ -163,19 +171,19 @@ def _data() -> Interactions:
     return Interactions(IdMap.numbered(4964, "user"), IdMap.numbered(11_797, "item"), offsets, rows)
 
 
-def _paper_bandwidth(embeddings: np.ndarray, count: int) -> float:
+def _find(finder: Kernels, model: Loca, train: TrainingData) -> KernelCommunities:
+    """The communities of a finder by the global model of another one."""
+    return finder.find(train, base=model.base, global_model=model.global_, seed=0)
+
+
+def _paper_bandwidth(model: Loca, train: TrainingData, count: int) -> float:
     """The bandwidth at which random anchors cover 71 % of the users, as in the paper's Table 3."""
     low, high = 0.0, 2.0
     for _ in range(20):
         middle = (low + high) / 2
-        found = find_communities(
-            embeddings,
-            anchors=count,
-            anchor_selection="random",
-            train_bandwidth=2.0,
-            answer_bandwidth=middle,
-        )
-        low, high = (low, middle) if found.coverage > 0.71 else (middle, high)
+        finder = Kernels(n=count, anchors="random", train_bandwidth=2.0, answer_bandwidth=middle)
+        coverage = _find(finder, model, train).coverage
+        low, high = (low, middle) if coverage > 0.71 else (middle, high)
     return high
 
 
@@ -183,29 +191,30 @@ def _make_model(data: Interactions, asked: argparse.Namespace) -> Loca:
     """A fitted Loca with one local network, in which that one is replaced by many."""
     base = MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=10)
     print("fitting the global model", flush=True)
-    model = Loca(base=base, anchors=1, engine="stacked", alpha=asked.alpha).fit(data)
-    matrix = csr_array(data.matrix())
-    embeddings = embed_users(model.embedder_, matrix)
-    width = asked.answer_bandwidth or _paper_bandwidth(embeddings, asked.communities)
-    found = find_communities(
-        embeddings, anchors=asked.communities, train_bandwidth=1.2, answer_bandwidth=width
-    )
-    print(f"answer bandwidth {width:.3f}, coverage {found.coverage:.1%}")
-    first = model.locals_.weights_
+    combiner = FixedShare(asked.alpha)
+    model = Loca(base=base, communities=Kernels(n=1), combiner=combiner, engine=Stacked()).fit(data)
+    train = TrainingData.of(data)
+    width = asked.answer_bandwidth or _paper_bandwidth(model, train, asked.communities)
+    finder = Kernels(n=asked.communities, train_bandwidth=1.2, answer_bandwidth=width)
+    communities = _find(finder, model, train)
+    print(f"answer bandwidth {width:.3f}, coverage {communities.coverage:.1%}")
+    first = model.local_.models.weights_
     many = StackedNetworks(variational=True)
+    many.weights_ = {}
     kind = torch.float32 if asked.precision == "float32" else torch.float16
     for name, weights in first.items():
         stack = torch.empty(asked.communities, *weights.shape[1:], dtype=kind)
         for number in range(asked.communities):
             stack[number] = weights[0] * (1 + number * 1e-4)
         many.weights_[name] = stack
-    answering = found.answer_weights(embed_users(model.embedder_, matrix))
-    model.anchors, model.communities_, model.locals_ = asked.communities, found, many
-    model.members_ = np.bincount(answering.indices, minlength=asked.communities)
-    items, lifts = model.distinctive_
-    model.distinctive_ = (
-        np.repeat(items, asked.communities, axis=0),
-        np.repeat(lifts, asked.communities, axis=0),
+    positions = communities.locate(train.histories)
+    model.communities = finder
+    model.local_ = replace(
+        model.local_,
+        finder=finder,
+        communities=communities,
+        models=many,
+        description=CommunityDescription.of(communities, positions, train, combiner),
     )
     return model
 

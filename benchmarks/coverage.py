@@ -15,18 +15,19 @@ import time
 import numpy as np
 import torch
 
-from loca.communities.communities import AnchorSelection, choose_anchors
-from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
+from loca.communities.anchors import AnchorSelection, choose_anchors
+from loca.communities.geometry import Quantile, resolve_bandwidth, unit_rows
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.random_streams import stream
+from loca.typing import FloatArray
 
 WAYS: tuple[AnchorSelection, ...] = ("coverage", "kmeans", "farthest", "random")
 BAR_SECONDS = {"cpu": 300, "cuda": 10}
 BAR_BYTES = 6_000_000_000
 
 
-def make_embeddings(user_count: int, dimensions: int) -> Floats:
+def make_embeddings(user_count: int, dimensions: int) -> FloatArray:
     """Users in 50 loose groups, made in blocks, so that the peak of memory is that of the choosing."""
     rng = stream(0, "coverage benchmark")
     centres = rng.standard_normal((50, dimensions), dtype=np.float32)
@@ -46,7 +47,7 @@ def peak_bytes() -> int:
 
 
 def measure(
-    embeddings: Floats, way: AnchorSelection, count: int, quantile: float, device: torch.device
+    embeddings: FloatArray, way: AnchorSelection, count: int, quantile: float, device: torch.device
 ) -> bool:
     """Prints one line; says whether the bar was kept, where there is one."""
     bandwidth = resolve_bandwidth(Quantile(quantile), embeddings, seed=0)

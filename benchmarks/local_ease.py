@@ -15,21 +15,20 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.communities.communities import find_communities
-from loca.communities.embeddings import TruncatedSVD, embed_users
-from loca.communities.geometry import Quantile
+from loca.communities.kernel import Kernels
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, leave_last_out
 from loca.evaluation.evaluate import measure
-from loca.local.local_ease import LOCAL_BYTES, fit_ease_differences
-from loca.local.local_models import LocalTask
-from loca.local.training import scaled_weights
+from loca.evaluation.top_n import AnyScores, as_array
+from loca.local.engines.differences import MAX_BYTES, Differences
+from loca.local.engines.engine import ManyFits, scaled_weights
 from loca.memory import readable_bytes
 from loca.models.devices import SparseRows, choose_device
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
 from loca.models.recommender import TrainingData, clone
+from loca.persistence.learned import learned_bytes
 
 WeightsOf = Callable[[int], np.ndarray]
 
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--communities", type=int, default=100)
     parser.add_argument("--l2", type=float, default=100.0)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--local-bytes", type=int, default=LOCAL_BYTES)
+    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES)
     parser.add_argument(
         "--dense", action="store_true", help="also solve dense local models and compare NDCG@100"
     )
@@ -72,29 +71,32 @@ def time_communities(asked: argparse.Namespace, device: torch.device) -> None:
         f"{asked.data.stem}: {matrix.shape[0]:,} users × {matrix.shape[1]:,} items, l2 {asked.l2:g}, {device}",
         flush=True,
     )
-    embedder = TruncatedSVD(seed=0).fit(matrix)
-    embeddings = embed_users(embedder, matrix)
-    found = find_communities(
-        embeddings,
-        anchors=asked.communities,
-        train_bandwidth=Quantile(0.9, times=1.3),
-        answer_bandwidth=Quantile(0.5),
-    )
-    answer_weights = found.answer_weights(embed_users(embedder, split.test.history_matrix))
-
-    def weights_of(community: int) -> np.ndarray:
-        return scaled_weights(found.train_weights(embeddings, community), float(matrix.shape[0]))
-
     base = EASE(l2=asked.l2)
     started = _now(device)
     centre = clone(base).fit(matrix, device=str(device))
     print(f"centre: {_now(device) - started:.2f} s")
-    started = _now(device)
     data = TrainingData.of(matrix, device=str(device))
-    task = LocalTask([base] * asked.communities, data, weights_of, "local models")
-    local = fit_ease_differences(task, centre, asked.local_bytes)
+    finder = Kernels(n=asked.communities)
+    communities = finder.find(data, base=base, global_model=centre, seed=0)
+    positions = communities.locate(data.histories)
+    test_positions = communities.locate(split.test.history_matrix)
+    answer_weights = communities.answer_weights(test_positions)
+
+    def weights_of(community: int) -> np.ndarray:
+        weights = communities.train_weights(positions, community)
+        return scaled_weights(weights, float(matrix.shape[0]))
+
+    started = _now(device)
+    fits = ManyFits(
+        models=[clone(base) for _ in range(asked.communities)],
+        data=data,
+        weights_of=weights_of,
+        name="local models",
+        global_model=centre,
+    )
+    local = Differences(max_bytes=asked.max_bytes).solve(fits)
     seconds = _now(device) - started
-    size = sum(array.nbytes for array in local.state().arrays.values())
+    size = learned_bytes(local.differences_)
     print(f"{len(local)} communities: {seconds:.1f} s, {seconds / len(local):.3f} s each")
     print(
         f"kept: {readable_bytes(size)}, {readable_bytes(size / len(local))} each, centre {centre.weights_.nbytes:,} B"
@@ -186,9 +188,9 @@ def _read(path: Path) -> Interactions:
     return Interactions(users, items, offsets, item_rows)
 
 
-def _in_blocks(answer: Callable[[slice], torch.Tensor], histories: csr_array) -> np.ndarray:
+def _in_blocks(answer: Callable[[slice], AnyScores], histories: csr_array) -> np.ndarray:
     blocks = [slice(start, start + 2048) for start in range(0, histories.shape[0], 2048)]
-    return np.concatenate([answer(block).cpu().numpy() for block in blocks])
+    return np.concatenate([as_array(answer(block)) for block in blocks])
 
 
 def _ndcg(scores: np.ndarray, held_out: HeldOut) -> float:

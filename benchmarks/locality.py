@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ import numpy.typing as npt
 import loca
 from loca.evaluation.evaluate import evaluate
 from loca.models.devices import may_have_gpu
-from loca.models.recommender import Recommender, TrainingData, clone
-from loca.registry import MODELS
+from loca.models.recommender import Recommender, clone
+from loca.paper.permuted import Permuted
+from loca.persistence.fit_context import FitCache, FitContext
+from loca.registry import KINDS, MODELS
 from ordered_sets import read_data
 
 ARMS = ("ensemble", "mixture", "dealt", "random")
@@ -39,62 +41,42 @@ Values = npt.NDArray[np.float64]
 class Arms:
     """The arms of one seed: as many networks each, over one base and beside one global model."""
 
-    def __init__(self, base: Any, count: int, mixtures: int, seed: int) -> None:
-        self.base, self.count, self.mixtures, self.seed = (
-            clone(base, seed=seed),
-            count,
-            mixtures,
-            seed,
-        )
-        self.precision = "bfloat16" if may_have_gpu() else "float32"
+    def __init__(self, base: Any, count: int, mixtures: int, seed: int, cache: FitCache) -> None:
+        self.base = clone(base, seed=seed)
+        self.context = FitContext(cache=cache)  # the global model is fitted once
+        settings: dict[str, Any] = {
+            "base": self.base,
+            "engine": loca.Stacked(precision="bfloat16" if may_have_gpu() else "float32"),
+            "seed": seed,
+        }
+        finder = loca.Mixtures(n=count, mixtures=mixtures)
+        groups = loca.RandomGroups(n=count, divisions=mixtures)
+        self.arms: dict[str, Any] = {
+            "ensemble": loca.Ensemble(models=count, **settings),
+            "mixture": loca.Loca(communities=finder, **settings),
+            "dealt": loca.Loca(communities=Permuted(finder=finder), **settings),
+            "random": loca.Loca(communities=groups, **settings),
+        }
         self.fitted: dict[str, Any] = {}
 
     def fit(self, names: Sequence[str], train: loca.Interactions, validation: loca.HeldOut) -> None:
         """Fit the arms, each with its own best number of epochs."""
-        whole = clone(self.base).fit(train, validation=validation)
         for name in names:
-            settings: dict[str, Any] = {
-                "base": self.base,
-                "seed": self.seed,
-                "precision": self.precision,
-            }
-            if name == "ensemble":
-                model: Any = loca.Ensemble(models=self.count, **settings).fit(
-                    train, validation=validation
-                )
-            else:
-                model = loca.Loca(
-                    anchors=self.count, mixtures=self.mixtures, communities=name, **settings
-                )
-                fit_beside(model, whole, replace(TrainingData.of(train), validation=validation))
-            self.fitted[name] = model
+            model = clone(self.arms[name])
+            self.fitted[name] = model.fit(train, validation=validation, context=self.context)
 
     def epochs(self) -> dict[str, int]:
         """What each arm chose."""
         return {
-            name: one.epochs_ if name == "ensemble" else one.local_epochs_
-            for name, one in self.fitted.items()
+            name: model.epochs_ if name == "ensemble" else model.local_.models.epochs_
+            for name, model in self.fitted.items()
         }
 
-    def refit(
-        self, name: str, epochs: int, train: loca.Interactions, whole: Recommender
-    ) -> Recommender:
-        """An arm with the choices it made, but so many epochs."""
+    def refit(self, name: str, epochs: int, train: loca.Interactions) -> Recommender:
+        """An arm with the choices it made, but so many epochs; the global model has its own."""
         model = self.fitted[name].selected()
         model = clone(model, base=clone(model.base, epochs=epochs))
-        return (
-            model.fit(train)
-            if name == "ensemble"
-            else fit_beside(model, whole, TrainingData.of(train))
-        )
-
-
-def fit_beside(model: Any, whole: Any, data: TrainingData) -> Any:
-    """Fit the local models of a Loca beside a global model that several arms share."""
-    model.global_ = whole
-    whole.train_data_ = None
-    model.fit_local(data)
-    return model
+        return model.fit(train, context=self.context)
 
 
 def ndcgs(model: Recommender, held_out: loca.HeldOut) -> Values:
@@ -156,26 +138,23 @@ def main() -> None:
     if base.uses_order:
         split = split.with_recency(loca.Recency.per_position(given.decay))
     base = clone(base, epochs=given.epochs, patience=given.patience, evaluate_every=given.every)
+    folder = tempfile.TemporaryDirectory(prefix="loca-locality-")
+    cache = FitCache(Path(folder.name), KINDS)
     stages: dict[str, dict[str, list[Values]]] = {}
     for seed in map(int, given.seeds.split(",")):
-        arms, names = Arms(base, given.communities, given.mixtures, seed), given.arms.split(",")
+        arms = Arms(base, given.communities, given.mixtures, seed, cache)
+        names = given.arms.split(",")
         assert split.validation is not None
         arms.fit(names, split.train, split.validation)
         epochs, longest = arms.epochs(), max(arms.epochs().values())
         print(f"seed {seed}: epochs {epochs}")
-        locals_ = [one for name, one in arms.fitted.items() if name != "ensemble"]
-        whole = (
-            locals_[0].global_.selected().fit(split.train_and_validation)
-            if locals_
-            else None
-        )
         for name, model in arms.fitted.items():
             values = {"not refitted": ndcgs(model, split.test)}
-            again = arms.refit(name, epochs[name], split.train_and_validation, whole)
+            again = arms.refit(name, epochs[name], split.train_and_validation)
             values["refitted"] = ndcgs(again, split.test)
             if given.longest:
                 if epochs[name] < longest:
-                    again = arms.refit(name, longest, split.train_and_validation, whole)
+                    again = arms.refit(name, longest, split.train_and_validation)
                 values["refitted, the longest arm's epochs"] = ndcgs(again, split.test)
             for stage, one in values.items():
                 stages.setdefault(stage, {}).setdefault(name, []).append(one)

@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 
 import loca
-from loca.registry import MODELS
 from loca.paper.benchmark import StudiedData, open_data
+from loca.registry import MODELS
 from loca.tuning.recency_selection import start_recency
 
 # NextEASE as in results/settings/amusic.toml.

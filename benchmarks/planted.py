@@ -1,8 +1,8 @@
 """What locality earns on planted data, beside what true memberships earn: NDCG@100 on test under the clean protocol.
 
 Run: python benchmarks/planted.py [--seeds 0 1 2 3 4] [--users 4000]
-Every model chooses from the same l2. loca-ease finds its communities itself (communities="auto"), kernels are those of
-the paper with three pairs of bandwidths to choose from, dealt has communities of random members, and truth is one EASE
+Every model chooses from the same l2. loca-ease finds its communities itself (BestOf), kernels are those of the
+paper with three pairs of bandwidths to choose from, dealt has communities of random members, and truth is one EASE
 for each true community. The bar: loca-ease is on average at least 8 % above ease and has 60 % of what truth gains.
 Exits with 1 when it is missed.
 """
@@ -21,7 +21,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import loca
-from loca.experiments.demo import demo_models, evaluate_true_communities
+from loca.paper.demo import demo_models, evaluate_true_communities
 
 BAR_GAIN, BAR_SHARE = 0.08, 0.6
 # The quantiles of the training and of the answering bandwidth, and what the former is multiplied by.
@@ -72,10 +72,12 @@ def measure(seed: int, users: int) -> tuple[list[float], str]:
     kernels = [
         loca.Loca(
             base=base,
-            anchors=min(40, users),
-            train_bandwidth=loca.Quantile(train, times=times),
-            answer_bandwidth=loca.Quantile(answer),
-            embedding=loca.TruncatedSVD(dimensions=16, seed=seed),
+            communities=loca.Kernels(
+                n=min(40, users),
+                train_bandwidth=loca.Quantile(train, times=times),
+                answer_bandwidth=loca.Quantile(answer),
+                embedding=loca.TruncatedSVD(dimensions=16, seed=seed),
+            ),
             seed=seed,
         )
         for base in models["ease"]
@@ -87,14 +89,7 @@ def measure(seed: int, users: int) -> tuple[list[float], str]:
     )
     bound = evaluate_true_communities(models["ease"], planted, split, seed=seed)
     means = [found.of(name).evaluation.means()["ndcg@100"] for name in NAMES[:-1]]
-    params = found.models["loca-ease"].get_params()
-    size = f"{params['mixtures']} × {params['anchors'] // params['mixtures']}"
-    kind = params["communities"]
-    form = (
-        f"{params['anchors']} kernels"
-        if kind == "kernel"
-        else f"{size} {kind}, focus {params['focus']:g}"
-    )
+    form = str(found.models["loca-ease"].get_params()["communities"])
     return [*means, bound.means()["ndcg@100"]], form
 
 

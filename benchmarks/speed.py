@@ -63,16 +63,16 @@ def pieces(split: loca.Split, options: argparse.Namespace) -> dict[str, Callable
         return timed(lambda: model.fit(train, validation=validation, device=device))
 
     network = {"dropout": 0.2, "noise": 0.01, "kl_weight": 0.0}
+    on_gpu = torch.cuda.is_available() and device != "cpu"
     local_network = loca.Loca(
         base=loca.MultVAE(**network, epochs=options.epochs, patience=options.epochs),
-        anchors=options.networks,
-        precision="bfloat16" if torch.cuda.is_available() and device != "cpu" else "float32",
+        communities=loca.Kernels(n=options.networks),
+        engine=loca.Stacked(precision="bfloat16" if on_gpu else "float32"),
     )
     local_ease = loca.Loca(
         base=loca.EASE(l2=300.0),
-        anchors=options.local_ease,
-        alpha=0.5,
-        embedding=loca.TruncatedSVD(),
+        communities=loca.Kernels(n=options.local_ease, embedding=loca.TruncatedSVD()),
+        combiner=loca.FixedShare(0.5),
     )
     return {
         "EASE, training": lambda: fit(loca.EASE(l2=300.0)),

@@ -24,9 +24,11 @@ MODELS: dict[str, Callable[[], loca.Recommender]] = {
     "popularity": loca.Popularity,
     "EASE": loca.EASE,
     "EASE(keep=50)": lambda: loca.EASE(keep=50),
-    "LOCA_EASE, 10 anchors": lambda: loca.Loca(base=loca.EASE(), anchors=10),
+    "LOCA_EASE, 10 anchors": lambda: loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=10)),
     "MultVAE": lambda: loca.MultVAE(epochs=1),
-    "LOCA_VAE, 10 anchors": lambda: loca.Loca(base=loca.MultVAE(epochs=1), anchors=10),
+    "LOCA_VAE, 10 anchors": lambda: loca.Loca(
+        base=loca.MultVAE(epochs=1), communities=loca.Kernels(n=10)
+    ),
 }
 WRONG = (
     "nosuch",

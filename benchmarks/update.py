@@ -36,7 +36,7 @@ def main() -> None:
     )
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--anchors", type=int, default=8, help="communities of Loca")
+    parser.add_argument("--communities", type=int, default=8, help="communities of Loca")
     parser.add_argument(
         "--repeats", type=int, default=1, help="of each, of which the quickest counts"
     )
@@ -57,7 +57,11 @@ def main() -> None:
         "ItemKNN": loca.ItemKNN(),
         "EASE": loca.EASE(l2=l2),
         "NextEASE": loca.NextEASE(),
-        "Loca of EASE": loca.Loca(base=loca.EASE(l2=l2), anchors=asked.anchors, alpha=0.5),
+        "Loca of EASE": loca.Loca(
+            base=loca.EASE(l2=l2),
+            communities=loca.Kernels(n=asked.communities),
+            combiner=loca.FixedShare(0.5),
+        ),
         "WMF": loca.WMF(factors=64),
         "MultVAE": network,
     }
