@@ -169,9 +169,9 @@ def test_the_temperature_of_memberships_is_chosen_by_the_metric(planted_split: S
         values = []
         for temperature in TEMPERATURES:
             communities: Any = replace(model.local_.communities, temperature=temperature)
-            panel = Judge(validation, metric, model.global_).panel_of(communities)
+            panel = Judge(validation, metric, model.global_).locate(communities).panel()
             combiners = [FixedShare(share) for share in SHARES]
-            values.append(panel.scores(model.local_.models, combiners))
+            values.append(panel.mean_values(model.local_.models, combiners))
         best = int(np.argmax([max(of_shares[::3]) for of_shares in values]))
         assert model.local_.communities.temperature == TEMPERATURES[best]
         assert model.local_.combiner.share == SHARES[int(np.argmax(values[best]))]

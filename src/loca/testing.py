@@ -712,7 +712,8 @@ def _validate(models: LocalModels) -> float:
     judge = Judge.of(planted.data(), clone(_EASE).fit(planted.train))
     assert judge is not None
     everybody = csr_array(np.ones((_N_USERS, len(models)), np.float32))
-    return Validation(judge.panel(everybody), LocalOnly())(models)
+    panel = Panel(judge.validation, judge.metric, judge.global_model, everybody)
+    return Validation(panel, LocalOnly())(models)
 
 
 # -- What all have in common ----------------------------------------------------------------------

@@ -21,6 +21,7 @@ from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_value
 from loca.local.combiner import FixedShare, GlobalShare
 from loca.local.loca import Loca
+from loca.memory import DataSize
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import TrainingData, clone
@@ -89,8 +90,22 @@ def test_what_is_no_finder_is_refused() -> None:
     for wrong in ((), ("kernels",), [Mixtures()], (Mixtures,)):
         with pytest.raises(ConfigError, match="finders: expected finders such as"):
             BestOf(finders=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="BestOf chooses among finders"):
-        BestOf().find(None, base=EASE(), global_model=EASE(), seed=0)  # type: ignore[arg-type]
+
+
+def test_given_finders_have_their_own_numbers() -> None:
+    finders = (Mixtures(n=8), Kernels(n=12))
+    assert BestOf(finders=finders).n == 12
+    assert BestOf(finders=finders).with_n(10).finders == (Mixtures(n=8), Kernels(n=10))
+    with pytest.raises(ConfigError, match="n: each of the finders has its own"):
+        BestOf(n=5, finders=finders)
+    assert BestOf(finders=(*finders, RandomGroups())).n_trained(EASE()) == 3
+    assert BestOf().n_trained(EASE()) == 1
+
+
+def test_a_single_community_is_planned() -> None:
+    size = DataSize(users=50, items=20, entries=400, item_pairs=400)
+    steps = BestOf(n=1).memory(size, base=EASE(), global_model=EASE())
+    assert "communities" in steps
 
 
 # -- Its own kinds --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from loca.communities.anchors import choose_anchors
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
 from loca.communities.kernel import KernelCommunities, Kernels
-from loca.communities.mixture import top_k_weights
+from loca.communities.memberships import top_k_weights
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.loca import Loca

@@ -35,7 +35,7 @@ def communities_of(
     return MixtureCommunities(
         mixture=MultinomialMixture(components=n // mixtures, mixtures=mixtures),
         anchors=rows.argmax(axis=0),
-        sizes=rows.mean(axis=0),
+        mean_memberships=rows.mean(axis=0),
         **(params | changes),
     )
 
@@ -149,8 +149,8 @@ def test_a_file_of_communities_that_do_not_fit_is_refused(grouped_split: Split) 
         ("anchors is missing", {"anchors": None}),
         ("anchors: expected shape .* of int64", {"anchors": np.zeros(4, np.float32)}),
         ("an anchor has a row below 0", {"anchors": np.array([0, 1, 2, -1])}),
-        ("sizes: expected numbers of at least 0", {"sizes": -np.ones(4, np.float32)}),
-        ("sizes: expected shape", {"sizes": np.ones(3, np.float32)}),
+        ("mean_memberships: expected numbers of at least 0", {"mean_memberships": -np.ones(4, np.float32)}),
+        ("sizes: expected shape", {"mean_memberships": np.ones(3, np.float32)}),
         ("temperature: expected a number above 0", {"temperature": float("inf")}),
         ("temperature: expected a number above 0", {"temperature": 0.0}),
         ("membership_weight is missing", {"membership_weight": None}),

@@ -75,9 +75,9 @@ def test_impossible_parameters_are_refused() -> None:
 def test_a_file_of_groups_that_do_not_fit_is_refused(planted_split: Split) -> None:
     state = state_of(groups_of(planted_split.train, n=4, divisions=2))
     faults: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-        ("3 groups do not fit 2 divisions", {"sizes": np.ones(3, np.float32)}, {}),
-        ("0 groups do not fit 2 divisions", {"sizes": np.zeros(0, np.float32)}, {}),
-        ("4 groups do not fit 2 divisions", {"sizes": -np.ones(4, np.float32)}, {}),
+        ("3 groups do not fit 2 divisions", {"mean_memberships": np.ones(3, np.float32)}, {}),
+        ("0 groups do not fit 2 divisions", {"mean_memberships": np.zeros(0, np.float32)}, {}),
+        ("4 groups do not fit 2 divisions", {"mean_memberships": -np.ones(4, np.float32)}, {}),
         ("item_keys: expected shape", {"item_keys": np.zeros(60, np.int64)}, {}),
         ("membership_weight: expected a number from 0 to 1", {}, {"membership_weight": 2.0}),
         ("shared_epochs: expected a whole number ≥ 0", {}, {"shared_epochs": -1}),

@@ -15,9 +15,9 @@ from loca.data.splits import HeldOut, Split
 from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_value
 from loca.evaluation.metrics import DEFAULT_METRIC
-from loca.local.combiner import FixedShare
+from loca.local.combiner import FixedShare, combined_scores
 from loca.local.judge import Panel
-from loca.local.local_models import SeparateModels, blend_scores, combined_scores
+from loca.local.local_models import PreparedBatch, SeparateModels, blend_scores
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 from loca.persistence.learned import restored
@@ -67,7 +67,7 @@ def test_each_community_is_judged_by_its_own_members(
     questions = planted_split.validation
     assert questions is not None
     weights = answering(questions.n_users)
-    scores = panel(questions, weights).score_each(local, range(MODELS))
+    scores = panel(questions, weights).mean_value_of_each(local, range(MODELS))
     assert set(scores) == {0, 1, 2}  # nobody judges model 3
     assert len(set(scores.values())) == 3
     for number, score in scores.items():
@@ -80,9 +80,9 @@ def test_only_the_communities_asked_for_are_scored(
     questions = planted_split.validation
     assert questions is not None
     members = panel(questions, answering(questions.n_users))
-    assert members.score_each(local, [1]) == {1: members.score_each(local, [0, 1, 2])[1]}
-    assert members.score_each(local, [3]) == {}
-    assert members.score_each(local, []) == {}
+    assert members.mean_value_of_each(local, [1]) == {1: members.mean_value_of_each(local, [0, 1, 2])[1]}
+    assert members.mean_value_of_each(local, [3]) == {}
+    assert members.mean_value_of_each(local, []) == {}
 
 
 def test_a_member_without_a_held_out_item_judges_nobody(
@@ -93,7 +93,7 @@ def test_a_member_without_a_held_out_item_judges_nobody(
     whose = np.repeat(np.arange(questions.n_users), np.diff(questions.targets.offsets))
     fewer = HeldOut(questions.histories, questions.targets.where(whose >= questions.n_users // 2))
     weights = answering(questions.n_users)
-    scores = panel(fewer, weights).score_each(local, [0])
+    scores = panel(fewer, weights).mean_value_of_each(local, [0])
     assert scores[0] == pytest.approx(expected_of(local, fewer, weights, 0), abs=1e-12)
 
 
@@ -115,7 +115,12 @@ def test_the_global_model_has_its_share_of_covered_users_and_all_of_the_others()
     histories = csr_array(np.eye(3, dtype=np.float32))
     combiners = [FixedShare(0.5), FixedShare(0.0)]
     global_model: Any = Constant(10.0)
-    half, none = combined_scores(local, global_model, histories, weights, combiners)
+    half, none = combined_scores(
+        local,
+        global_model,
+        PreparedBatch(histories=histories, answer_weights=weights),
+        combiners,
+    )
     assert half[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
     assert none[:, 0].tolist() == pytest.approx([1.75, 2, 10])
 
@@ -129,7 +134,8 @@ def test_a_model_scores_only_those_in_whose_answers_it_has_a_share(
     weights = csr_array(np.array([[1.0, 3.0], [0, 2.0], [0, 0]], np.float32))
     histories = csr_array(np.eye(3, dtype=np.float32))
     combiners = [FixedShare(share)]
-    next(combined_scores(SeparateModels.of(models), global_model, histories, weights, combiners))
+    batch = PreparedBatch(histories=histories, answer_weights=weights)
+    next(combined_scores(SeparateModels.of(models), global_model, batch, combiners))
     assert sum(model.users for model in models) == n_local
     assert global_model.users == n_global
 

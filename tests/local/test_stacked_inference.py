@@ -13,7 +13,7 @@ import loca
 import loca.local.engines.stacked.inference as inference_file
 import loca.persistence.arrays as array_files
 from loca.communities.kernel import Kernels
-from loca.communities.mixture import top_k_weights
+from loca.communities.memberships import top_k_weights
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
 from loca.local.engines.stacked.engine import Stacked

@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from loca.errors import DataError
+from loca.evaluation.metrics import Values
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import Strategy, whole
 from loca.models.recommender import Recommender, TrainingData
@@ -22,10 +24,63 @@ from loca.persistence.manifest import Persistent
 from loca.remarks import remark
 from loca.typing import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from typing import TypeVar
+# -- What a finder that chooses among others needs to know ----------------------------------------
 
-    Form = TypeVar("Form")
+
+class Judge(Protocol):
+    """What choices on validation ask (`loca.local.judge`)."""
+
+    def values_of_global_model(self) -> Values:
+        """Return the value of each validation user's answer by the global model alone."""
+        ...
+
+
+class Trained(Protocol):
+    """Communities with their trained models (`loca.local.community_models`)."""
+
+    @property
+    def finder(self) -> CommunityFinder: ...
+
+    @property
+    def learned_by_epoch(self) -> bool: ...
+
+    def values(self, judge: Any) -> Values:
+        """Return the value of each validation user's answer."""
+        ...
+
+    def with_global_share(self, share: float) -> Any:
+        """Return the same with another share of the global model."""
+        ...
+
+
+class Chooser(Protocol):
+    """How much of an answer is the global model's (`loca.local.combiner`)."""
+
+    chooses_on_validation: ClassVar[bool]
+
+
+class LocalModel(Protocol):
+    """A `Loca`, as a finder sees it."""
+
+    base: Recommender
+    seed: int
+
+    def values_with(
+        self,
+        finder: CommunityFinder,
+        *,
+        base: Recommender,
+        global_model: Recommender,
+        data: TrainingData,
+    ) -> Values:
+        """Return the value of each validation user by other communities over another base."""
+        ...
+
+
+AnyTrained = TypeVar("AnyTrained", bound=Trained)
+
+
+# -- Communities, and what finds them -------------------------------------------------------------
 
 
 class Communities(Persistent, ABC):
@@ -38,14 +93,15 @@ class Communities(Persistent, ABC):
     anchors : ndarray of int64 or None
         The row of the user who stands for each community; None where nobody does.
     divisions : int
-        In so many divisions of the users the memberships of a history sum to 1, the communities of
-        one division after those of the other; 0 where memberships are no probabilities.
-    is_meaningful : bool
-        Whether the members of a community have anything in common that could be shown.
+        Number of divisions of the users, whose communities follow each other. Within each the
+        memberships of a user sum to 1; 0 where memberships are no probabilities.
+    members_are_alike : bool
+        Whether the members of a community have anything in common that an explanation could show.
     shared_epochs : int
-        In so many first epochs networks learn from all users alike.
+        Number of epochs at the start in which networks learn from all users alike.
     seed_name : str
-        Names the stream of the local models' seeds; those of an ensemble make them begin alike.
+        Names the stream of the local models' seeds. With that of an ensemble, networks begin as its
+        members do, and differ from them by their users alone.
 
     Examples
     --------
@@ -58,13 +114,17 @@ class Communities(Persistent, ABC):
     """
 
     anchors: IntArray | None = None
-    divisions: int = 0
-    is_meaningful: ClassVar[bool] = True
+    members_are_alike: ClassVar[bool] = True
     shared_epochs: int = 0
     seed_name: ClassVar[str] = "local model"
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    def divisions(self) -> int:
+        """The number of divisions; 0 where memberships are no probabilities."""
+        return 0
 
     @abstractmethod
     def locate(self, histories: csr_array) -> FloatArray:
@@ -72,13 +132,17 @@ class Communities(Persistent, ABC):
 
     @abstractmethod
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
-        """Return how much each user counts when one local model is trained: T, wide."""
+        """Return how much each user counts when one local model is trained.
+
+        It is wide: a column of T in section 3.3 of the paper.
+        """
 
     @abstractmethod
     def answer_weights(self, positions: FloatArray) -> csr_array:
-        """Return how much each community's answer counts for each user, users × communities: W.
+        """Return how much each community's answer counts for each user, users × communities.
 
-        The row of a user whom no community covers is empty.
+        It is narrow: W in section 3.4 of the paper. The row of a user whom no community covers is
+        empty.
         """
 
     def memberships(self, positions: FloatArray) -> csr_array:
@@ -101,9 +165,9 @@ class Communities(Persistent, ABC):
         """
         return [self]
 
-    def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
-        """Return dense memberships from sharp to soft, among which a map takes what spreads users."""
-        return [np.asarray(self.memberships(positions).toarray(), dtype=np.float32)]
+    def flattened(self, positions: FloatArray, temperature: float) -> FloatArray:
+        """Return dense memberships at a temperature, where they have one: the higher, the flatter."""
+        return np.asarray(self.memberships(positions).toarray(), dtype=np.float32)
 
     @property
     def supports_new_items(self) -> bool:
@@ -137,8 +201,7 @@ class CommunityFinder(Strategy, ABC):
     5
     """
 
-    holds_forms: ClassVar[int] = 1  # so many fitted forms are in memory at once
-    is_control: ClassVar[bool] = False  # its members have nothing in common: others are held to it
+    is_control: ClassVar[bool] = False  # whether it is what other finders are compared with
 
     n: int = whole(40)
 
@@ -160,13 +223,23 @@ class CommunityFinder(Strategy, ABC):
             Seed of everything that is drawn.
         """
 
-    def candidates(self, model: Any, data: TrainingData) -> Sequence[CommunityFinder]:
-        """Return the finders among which validation is to choose: here this one alone."""
-        return [self.limited_to(count_users(data))]
+    def candidates(self, model: LocalModel, data: TrainingData) -> Sequence[CommunityFinder]:
+        """Return the finders whose communities are trained; validation chooses among them.
 
-    def best(self, forms: Sequence[Form], judge: Any, combiner: Any) -> Form:
-        """Return the form that answers validation best, of those that the candidates led to."""
-        return forms[0]
+        By default it is this one alone. A finder that chooses may try small models to shorten the
+        list.
+        """
+        return [self.limited_to(len(users_with_history(data)))]
+
+    def n_trained(self, base: Recommender) -> int:
+        """Return how many candidates are trained, and held in memory at once, at most."""
+        return 1
+
+    def best(
+        self, trained: Sequence[AnyTrained], judge: Judge | None, combiner: Chooser
+    ) -> AnyTrained:
+        """Return which of the trained candidates answers validation best."""
+        return trained[0]
 
     def selected(self, communities: Any) -> CommunityFinder:
         """Return the finder with what was chosen while it found these communities."""
@@ -193,15 +266,15 @@ class CommunityFinder(Strategy, ABC):
         return f"{self.n} communities"
 
 
-def count_users(data: TrainingData) -> int:
-    """Return how many users have a history and a weight above 0."""
-    return len(users_with_history(data))
-
-
 def users_with_history(data: TrainingData) -> IntArray:
-    """Return the rows of the users who have a history and a weight above 0: they alone are counted."""
+    """Return the rows of the users who are counted: with a history, and a weight above 0."""
     has_history = np.diff(data.matrix.indptr) > 0
-    return np.flatnonzero(has_history & (data.user_weights > 0))
+    users = np.flatnonzero(has_history & (data.user_weights > 0))
+    if not len(users):
+        raise DataError(
+            "expected a user with a history among those with a weight above 0, found none"
+        )
+    return users
 
 
 def memory_of_weights(

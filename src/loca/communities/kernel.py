@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from scipy.sparse import csr_array, vstack
 
 from loca.communities import geometry
 from loca.communities.anchors import AnchorSelection, choose_anchors
-from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
+from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import (
     Embedder,
     TruncatedSVD,
@@ -33,6 +32,7 @@ from loca.communities.geometry import (
     quantile_bytes,
     unit_rows,
 )
+from loca.communities.memberships import is_positive
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
@@ -43,6 +43,7 @@ from loca.progress import say
 from loca.typing import FloatArray, IntArray
 
 _USERS_PER_BLOCK = 8192
+_ADVICE = "take Kernels(anchors='kmeans'), 'farthest' or 'random'"
 
 
 def _is_embedder(value: object) -> bool:
@@ -51,10 +52,6 @@ def _is_embedder(value: object) -> bool:
 
 def _is_kernel(value: object) -> bool:
     return isinstance(value, str) and value in KERNELS
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, float) and 0 < value < float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,21 +110,20 @@ class Kernels(CommunityFinder):
                 embeddings, self.n, self.anchors, answer_radius, seed, data.device
             ),
         )
-        communities = KernelCommunities(
+        coverage = _share_covered(embeddings, embeddings[anchors], answer_radius, self.kernel)
+        say(
+            f"{self.n} communities by {self.anchors}: train bandwidth {train_radius:.3f}, answer "
+            f"bandwidth {answer_radius:.3f}, {coverage:.1%} of {len(users):,} users covered"
+        )
+        return KernelCommunities(
             embedder=embedder,
             anchors=users[anchors],
             anchor_embeddings=embeddings[anchors],
             train_radius=train_radius,
             answer_radius=answer_radius,
             kernel=self.kernel,
-            coverage=0.0,
+            coverage=coverage,
         )
-        coverage = communities.share_covered(embeddings)
-        say(
-            f"{self.n} communities by {self.anchors}: train bandwidth {train_radius:.3f}, answer "
-            f"bandwidth {answer_radius:.3f}, {coverage:.1%} of {len(users):,} users covered"
-        )
-        return replace(communities, coverage=coverage)
 
     def _fit_embedder(self, data: TrainingData, global_model: Recommender, seed: int) -> Embedder:
         if self.embedding is not None:
@@ -164,7 +160,9 @@ class Kernels(CommunityFinder):
             share=share,
             main=max(on_host, quantile_bytes(size.users, dimensions)),
         )
-        steps["communities"] = replace(use, device=on_device, device_name=device, advice=ADVICE)
+        steps["communities"] = replace(use, device=on_device, device_name=device)
+        if self.anchors == "coverage":
+            steps["communities"] = replace(steps["communities"], advice=_ADVICE)
         return steps
 
     def _memory_of_coverage(self, size: DataSize, dimensions: int) -> tuple[int, str, int]:
@@ -191,8 +189,8 @@ class KernelCommunities(Communities):
     embedder: Embedder = learned_part(Embedder, "items")
     anchors: IntArray = learned("communities", dtype=np.int64)
     anchor_embeddings: FloatArray = learned("communities", "dimensions")
-    train_radius: float = learned_fact("a number above 0", _is_positive)
-    answer_radius: float = learned_fact("a number above 0", _is_positive)
+    train_radius: float = learned_fact("a number above 0", is_positive)
+    answer_radius: float = learned_fact("a number above 0", is_positive)
     kernel: KernelName = learned_fact("the name of a kernel", _is_kernel)
     coverage: float = learned_fact("a share", lambda value: isinstance(value, float))
 
@@ -226,25 +224,11 @@ class KernelCommunities(Communities):
 
     def answer_weights(self, positions: FloatArray) -> csr_array:
         """Return the kernels of the answer radius around all anchors."""
-        kernel = KERNELS[self.kernel]
-        blocks = [csr_array((0, len(self)), dtype=np.float32)]
-        for distances in self._distances(positions):
-            blocks.append(csr_array(kernel(distances, self.answer_radius)))
-        return csr_array(vstack(blocks, format="csr"))
-
-    def share_covered(self, positions: FloatArray) -> float:
-        """Return the share of users for whom at least one community answers."""
-        return float((np.diff(self.answer_weights(positions).indptr) > 0).mean())
-
-    def _distances(self, positions: FloatArray) -> Iterator[FloatArray]:
-        """Yield the distances of users to all anchors, block by block of users."""
         rows = unit_rows(positions)
         dimensions = self.anchor_embeddings.shape[1]
         if rows.shape[1] != dimensions:
             raise DataError(f"embeddings: expected {dimensions} dimensions, found {rows.shape[1]}")
-        for start in range(0, len(rows), _USERS_PER_BLOCK):
-            block = rows[start : start + _USERS_PER_BLOCK]
-            yield geometry.angular_distances(block, self.anchor_embeddings)
+        return _kernel_weights(rows, self.anchor_embeddings, self.answer_radius, self.kernel)
 
     def facts(self) -> dict[str, Any]:
         """Return both bandwidths in units of distance, and the coverage."""
@@ -253,3 +237,23 @@ class KernelCommunities(Communities):
             "answer_bandwidth": self.answer_radius,
             "coverage": self.coverage,
         }
+
+
+def _kernel_weights(
+    embeddings: FloatArray, anchor_embeddings: FloatArray, radius: float, kernel: KernelName
+) -> csr_array:
+    """Return the kernel around each anchor, users × anchors, found block by block of users."""
+    parts = [csr_array((0, len(anchor_embeddings)), dtype=np.float32)]
+    for start in range(0, len(embeddings), _USERS_PER_BLOCK):
+        block = embeddings[start : start + _USERS_PER_BLOCK]
+        distances = geometry.angular_distances(block, anchor_embeddings)
+        parts.append(csr_array(KERNELS[kernel](distances, radius)))
+    return csr_array(vstack(parts, format="csr"))
+
+
+def _share_covered(
+    embeddings: FloatArray, anchor_embeddings: FloatArray, radius: float, kernel: KernelName
+) -> float:
+    """Return the share of users for whom at least one community answers."""
+    weights = _kernel_weights(embeddings, anchor_embeddings, radius, kernel)
+    return float((np.diff(weights.indptr) > 0).mean())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from loca.communities.finder import (
     Communities,
@@ -16,8 +15,20 @@ from loca.communities.finder import (
     memory_of_weights,
     users_with_history,
 )
+from loca.communities.memberships import (
+    check_divisions,
+    choose_shared_epochs,
+    flattened_memberships,
+    is_fraction,
+    is_natural,
+    is_positive,
+    mean_memberships,
+    shown_memberships,
+    summed_members,
+    train_weights_by_membership,
+)
 from loca.communities.multinomial_mixture import MultinomialMixture
-from loca.errors import ConfigError, DataError
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import positive, share, whole
 from loca.models.recommender import Recommender, TrainingData
@@ -32,12 +43,6 @@ _TEMPERATURE_WHILE_LEARNING = 16.0
 _WEIGHT_FOR_NETWORKS = 0.8
 _WEIGHT_FOR_SOLVED_MODELS = 0.5
 _USERS_PER_BLOCK = 8192
-_LOWEST_LOGIT = -80.0  # exp of it is hardly anything, and still a number
-_LEAST_MEMBERSHIP_SHOWN = 0.01
-_LEAST_SHARE_OF_THE_LARGEST = 1e-3
-_LEAST_WEIGHT = 1e-6  # of a train weight, and of a mean membership
-# Temperatures among which a map takes what spreads the users of a community.
-_TEMPERATURES_OF_A_MAP = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +98,18 @@ class Mixtures(CommunityFinder):
         )
         users = users_with_history(data)
         log_memberships = mixture.embed(csr_array(data.histories[users]))
-        sizes = mean_memberships(log_memberships, data.user_weights[users])
-        n_tiny = int((sizes * len(users) < 1).sum())
+        means = mean_memberships(log_memberships, data.user_weights[users])
+        n_tiny = int((means * len(users) < 1).sum())
         if n_tiny:
-            say(f"{n_tiny} of {len(sizes)} communities have less than one member: fewer would do")
+            say(f"{n_tiny} of {len(means)} communities have less than one member: fewer would do")
         return MixtureCommunities(
             mixture=mixture,
             anchors=users[log_memberships.argmax(axis=0)],
-            sizes=sizes,
+            mean_memberships=means,
             membership_weight=self.weight_for(base),
             temperature=None if self.temperature is None else float(self.temperature),
             top_k=self.top_k,
-            shared_epochs=shared_epochs(self.shared_epochs, base, global_model),
+            shared_epochs=choose_shared_epochs(self.shared_epochs, base, global_model),
         )
 
     def weight_for(self, base: Recommender) -> float:
@@ -147,154 +152,39 @@ class Mixtures(CommunityFinder):
         return f"{text}, membership weight {self.membership_weight:g}"
 
 
-def check_divisions(name: str, divisions: int, n: int) -> None:
-    """Refuse more divisions than communities."""
-    if divisions > n:
-        raise ConfigError(
-            f"{name}: expected at most as many as communities, {n}, found {divisions}"
-        )
-
-
-def shared_epochs(epochs: int | None, base: Recommender, global_model: Recommender) -> int:
-    """Return in how many epochs networks learn from all users alike, given what was asked for."""
-    if not base.learns_by_epoch:
-        return 0
-    most = int(base.get_params()["epochs"])
-    if epochs is None:
-        most = most * 2 // 3
-        return min(global_model.best_epoch_ or most, most)
-    if epochs >= most:
-        raise ConfigError(f"shared_epochs: expected fewer than epochs, {most}, found {epochs}")
-    return epochs
-
-
-def mean_memberships(log_memberships: FloatArray, user_weights: FloatArray) -> FloatArray:
-    """Return the mean membership of each community, by the users' weights."""
-    sums = []
-    start = 0
-    for rows in blocks(log_memberships):
-        weights = user_weights[start : start + len(rows), None]
-        sums.append((np.exp(rows) * weights).sum(axis=0))
-        start += len(rows)
-    means = np.sum(sums, axis=0) / user_weights.sum(dtype=np.float64)
-    return np.asarray(means, dtype=np.float32)
-
-
-def blocks(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the rows block by block of users."""
-    starts = range(0, len(rows), _USERS_PER_BLOCK)
-    return (rows[start : start + _USERS_PER_BLOCK] for start in starts)
-
-
-def top_k_weights(weights: FloatArray, k: int) -> FloatArray:
-    """Return the `k` largest of each row, of equal ones the first, scaled so that they sum to 1.
-
-    Those that are hardly anything beside the largest are left out too, which saves their models'
-    answers.
-    """
-    if k < weights.shape[1]:
-        largest = np.argsort(-weights, axis=1, kind="stable")[:, :k]
-        strong = np.zeros_like(weights)
-        np.put_along_axis(strong, largest, np.take_along_axis(weights, largest, axis=1), axis=1)
-        weights = strong
-    least = _LEAST_SHARE_OF_THE_LARGEST * weights.max(axis=1, keepdims=True)
-    weights = np.where(weights < least, 0, weights)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def flattened_memberships(
-    log_memberships: FloatArray, divisions: int, temperature: float, top_k: int
-) -> csr_array:
-    """Return softmax(log membership / temperature) in each division, the mean over the divisions.
-
-    Of these weights the `top_k` largest of a user stay; rows sum to 1.
-    """
-    parts = [csr_array((0, log_memberships.shape[1]), dtype=np.float32)]
-    for rows in blocks(log_memberships):
-        logits = rows.reshape(len(rows), divisions, -1)
-        logits = (logits - logits.max(axis=2, keepdims=True)).astype(np.float64) / temperature
-        weights = np.exp(np.maximum(logits, _LOWEST_LOGIT)).astype(np.float32)
-        weights /= weights.sum(axis=2, keepdims=True) * divisions
-        parts.append(csr_array(top_k_weights(weights.reshape(rows.shape), top_k)))
-    return csr_array(vstack(parts, format="csr"))
-
-
-def shown_memberships(log_memberships: FloatArray) -> csr_array:
-    """Return the probabilities that are at least a hundredth."""
-    parts = [csr_array((0, log_memberships.shape[1]), dtype=np.float32)]
-    for rows in blocks(log_memberships):
-        probabilities = np.exp(rows)
-        parts.append(csr_array(np.where(probabilities < _LEAST_MEMBERSHIP_SHOWN, 0, probabilities)))
-    return csr_array(vstack(parts, format="csr"))
-
-
-def summed_members(memberships: csr_array) -> IntArray:
-    """Return the sum of the probabilities of each community, rounded."""
-    return np.rint(np.asarray(memberships.sum(axis=0)).ravel()).astype(np.int64)
-
-
-def train_weights_by_membership(
-    memberships: FloatArray, size: float, membership_weight: float
-) -> FloatArray:
-    """Return (1 − c) + c · membership / mean membership for each user.
-
-    Nobody is left out altogether: all networks visit all users in the epochs that they share.
-    """
-    size = np.maximum(np.float32(size), _LEAST_WEIGHT)
-    weights = (1 - membership_weight) + membership_weight * memberships / size
-    return np.asarray(np.maximum(weights, _LEAST_WEIGHT), dtype=np.float32)
-
-
-def _is_fraction(value: object) -> bool:
-    return isinstance(value, float) and 0 <= value <= 1
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, float) and 0 < value < float("inf")
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 1
-
-
-def is_natural(value: object) -> bool:
-    """Return whether a value is a whole number from 0 on."""
-    return type(value) is int and value >= 0
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MixtureCommunities(Communities):
     """The components of mixtures, one mixture after the other; a position is its log memberships.
 
     A community answers with softmax(log membership / temperature) of its mixture, the mean over the
-    mixtures; of these weights the `top_k` largest stay. `anchors` are the surest members, `sizes` the
-    mean memberships. The temperature is None until it is chosen.
+    mixtures; of these weights the `top_k` largest stay. `anchors` are the surest members. The temperature is
+    None until it is chosen.
     """
 
     mixture: MultinomialMixture = learned_part(MultinomialMixture, "items", "communities")
     anchors: IntArray = learned("communities", dtype=np.int64)
-    sizes: FloatArray = learned("communities")
-    membership_weight: float = learned_fact("a number from 0 to 1", _is_fraction)
-    temperature: float | None = learned_fact("a number above 0", _is_positive, optional=True)
-    top_k: int = learned_fact("a whole number ≥ 1", _is_count)
+    mean_memberships: FloatArray = learned("communities")
+    membership_weight: float = learned_fact("a number from 0 to 1", is_fraction)
+    temperature: float | None = learned_fact("a number above 0", is_positive, optional=True)
+    top_k: int = learned_fact("a whole number ≥ 0", is_natural)
     shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
 
     seed_name: ClassVar[str] = "ensemble member"
 
     def check(self) -> None:
-        """Refuse anchors and sizes below 0."""
+        """Refuse anchors and memberships below 0."""
         if (self.anchors < 0).any():
             raise DataError("an anchor has a row below 0")
-        if (self.sizes < 0).any():
-            raise DataError("sizes: expected numbers of at least 0")
+        if (self.mean_memberships < 0).any():
+            raise DataError("mean_memberships: expected numbers of at least 0")
 
     @property
-    def divisions(self) -> int:  # type: ignore[override]
+    def divisions(self) -> int:
         """The number of mixtures."""
         return self.mixture.mixtures
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return len(self.mean_memberships)
 
     def locate(self, histories: csr_array) -> FloatArray:
         """Return the log membership of each history in each community."""
@@ -306,7 +196,7 @@ class MixtureCommunities(Communities):
         """Return a weight that grows with the membership."""
         memberships = np.exp(self._checked(positions)[:, community])
         return train_weights_by_membership(
-            memberships, self.sizes[community], self.membership_weight
+            memberships, self.mean_memberships[community], self.membership_weight
         )
 
     def answer_weights(self, positions: FloatArray) -> csr_array:
@@ -336,16 +226,15 @@ class MixtureCommunities(Communities):
             return [self]
         return [replace(self, temperature=temperature) for temperature in TEMPERATURES]
 
-    def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
-        """Return the memberships at rising temperatures."""
-        softer = [
-            flattened_memberships(self._checked(positions), self.divisions, temperature, len(self))
-            for temperature in _TEMPERATURES_OF_A_MAP
-        ]
-        return [np.asarray(weights.toarray(), dtype=np.float32) for weights in softer]
+    def flattened(self, positions: FloatArray, temperature: float) -> FloatArray:
+        """Return the memberships at a temperature, users × communities."""
+        weights = flattened_memberships(
+            self._checked(positions), self.divisions, temperature, len(self)
+        )
+        return np.asarray(weights.toarray(), dtype=np.float32)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the memberships are used by."""
+        """Return the number of mixtures, the membership weight and the temperature."""
         return {
             "mixtures": self.divisions,
             "membership_weight": self.membership_weight,

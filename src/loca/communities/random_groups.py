@@ -15,14 +15,13 @@ from loca.communities.finder import (
     memory_of_weights,
     users_with_history,
 )
-from loca.communities.mixture import (
+from loca.communities.memberships import (
     check_divisions,
+    choose_shared_epochs,
     flattened_memberships,
+    is_fraction,
     is_natural,
     mean_memberships,
-    shared_epochs,
-    shown_memberships,
-    summed_members,
     train_weights_by_membership,
 )
 from loca.errors import DataError
@@ -31,7 +30,7 @@ from loca.models.params import share, whole
 from loca.models.recommender import Recommender, TrainingData, check_histories
 from loca.persistence.learned import learned, learned_fact
 from loca.random_streams import stream
-from loca.typing import FloatArray, IntArray
+from loca.typing import FloatArray
 
 _MEMBERSHIP_OF_OTHERS = 0.01
 _TEMPERATURE = 1024.0  # high enough for all groups to answer alike
@@ -74,17 +73,17 @@ class RandomGroups(CommunityFinder):
         self, data: TrainingData, *, base: Recommender, global_model: Recommender, seed: int
     ) -> RandomGroupCommunities:
         """Draw a key for each item and division; the sum of a history's keys names its group."""
-        rng = stream(seed, "random groups")
         n_groups = self.n // self.divisions
-        groups = RandomGroupCommunities(
-            item_keys=rng.integers(0, 2**40, (data.matrix.shape[1], self.divisions)),
-            sizes=np.zeros(n_groups * self.divisions, np.float32),
-            membership_weight=float(self.membership_weight),
-            shared_epochs=shared_epochs(self.shared_epochs, base, global_model),
-        )
+        n_items = data.matrix.shape[1]
+        keys = stream(seed, "random groups").integers(0, 2**40, (n_items, self.divisions))
         users = users_with_history(data)
-        positions = groups.locate(csr_array(data.histories[users]))
-        return replace(groups, sizes=mean_memberships(positions, data.user_weights[users]))
+        positions = log_memberships(csr_array(data.histories[users]), keys, n_groups)
+        return RandomGroupCommunities(
+            item_keys=keys,
+            mean_memberships=mean_memberships(positions, data.user_weights[users]),
+            membership_weight=float(self.membership_weight),
+            shared_epochs=choose_shared_epochs(self.shared_epochs, base, global_model),
+        )
 
     def with_n(self, n: int) -> Self:
         """Return the finder with at most so many groups, as many in each division."""
@@ -105,8 +104,23 @@ class RandomGroups(CommunityFinder):
         return f"{self.divisions} × {self.n // self.divisions} groups drawn at random"
 
 
-def _is_fraction(value: object) -> bool:
-    return isinstance(value, float) and 0 <= value <= 1
+def log_memberships(
+    histories: csr_array, item_keys: npt.NDArray[np.int64], n_groups: int
+) -> FloatArray:
+    """Return the log membership of each history in each group of each division.
+
+    The sum of its items' keys names the group that has nearly all of its membership.
+    """
+    held = csr_array(
+        (np.ones(histories.nnz, np.int64), histories.indices, histories.indptr),
+        shape=histories.shape,
+    )
+    groups = np.asarray(held @ item_keys) % n_groups  # (users, divisions)
+    others = _MEMBERSHIP_OF_OTHERS / max(n_groups - 1, 1)
+    positions = np.full((*groups.shape, n_groups), np.log(others), dtype=np.float32)
+    own = np.log(1 - others * (n_groups - 1))
+    np.put_along_axis(positions, groups[:, :, None], own, axis=2)
+    return positions.reshape(len(groups), groups.shape[1] * n_groups)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -117,43 +131,36 @@ class RandomGroupCommunities(Communities):
     """
 
     item_keys: npt.NDArray[np.int64] = learned("items", "divisions", dtype=np.int64)
-    sizes: FloatArray = learned("communities")
-    membership_weight: float = learned_fact("a number from 0 to 1", _is_fraction)
+    mean_memberships: FloatArray = learned("communities")
+    membership_weight: float = learned_fact("a number from 0 to 1", is_fraction)
     shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
 
     seed_name: ClassVar[str] = "ensemble member"
-    is_meaningful: ClassVar[bool] = False
+    members_are_alike: ClassVar[bool] = False
 
     def check(self) -> None:
         """Refuse groups that are not as many in each division."""
-        if not len(self) or len(self) % self.divisions or (self.sizes < 0).any():
+        if not len(self) or len(self) % self.divisions or (self.mean_memberships < 0).any():
             raise DataError(f"{len(self)} groups do not fit {self.divisions} divisions")
 
     @property
-    def divisions(self) -> int:  # type: ignore[override]
+    def divisions(self) -> int:
         """The number of divisions."""
         return int(self.item_keys.shape[1])
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return len(self.mean_memberships)
 
     def locate(self, histories: csr_array) -> FloatArray:
         """Return the log membership of each history in each group."""
         rows = check_histories(histories, len(self.item_keys))
-        n_groups = len(self) // self.divisions
-        held = csr_array((np.ones(rows.nnz, np.int64), rows.indices, rows.indptr), shape=rows.shape)
-        groups = np.asarray(held @ self.item_keys) % n_groups  # (users, divisions)
-        others = _MEMBERSHIP_OF_OTHERS / max(n_groups - 1, 1)
-        positions = np.full((*groups.shape, n_groups), np.log(others), dtype=np.float32)
-        own = np.log(1 - others * (n_groups - 1))
-        np.put_along_axis(positions, groups[:, :, None], own, axis=2)
-        return positions.reshape(len(groups), len(self))
+        return log_memberships(rows, self.item_keys, len(self) // self.divisions)
 
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
         """Return a weight that is larger for the members of a group."""
         memberships = np.exp(positions[:, community])
         return train_weights_by_membership(
-            memberships, self.sizes[community], self.membership_weight
+            memberships, self.mean_memberships[community], self.membership_weight
         )
 
     def answer_weights(self, positions: FloatArray) -> csr_array:
@@ -161,9 +168,6 @@ class RandomGroupCommunities(Communities):
         return flattened_memberships(positions, self.divisions, _TEMPERATURE, len(self))
 
     def memberships(self, positions: FloatArray) -> csr_array:
-        """Return the membership of each history, where it is at least a hundredth."""
-        return shown_memberships(positions)
-
-    def count_members(self, memberships: csr_array) -> IntArray:
-        """Return how many users each group has."""
-        return summed_members(memberships)
+        """Return 1 for the group of each history in each division."""
+        is_own = positions > np.log(1 - 2 * _MEMBERSHIP_OF_OTHERS)
+        return csr_array(is_own.astype(np.float32))

@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.evaluation.metrics import Values
-from loca.evaluation.significance import is_significantly_better
+from loca.evaluation.top_n import AnyScores, beside
+from loca.local.local_models import LocalModels, PreparedBatch
+from loca.models.devices import score_on
 from loca.models.params import Strategy, share
+from loca.models.recommender import Recommender
 from loca.progress import say
 from loca.remarks import remark
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-# In standard errors. More than usual: the best of many forms, temperatures and shares looks better
-# by chance alone.
-_ERRORS_OF_THE_BEST_OF_MANY = 3.0
+
+
+class Panel(Protocol):
+    """Validation users who are answered by communities (`loca.local.judge`)."""
+
+    def mean_values(self, models: LocalModels, combiners: Sequence[Combiner]) -> list[float]:
+        """Return the mean value of the answers, for each combiner."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combiner(Strategy, ABC):
-    """Say how much of each user's answer is the global model's.
+    """Says how much of each user's answer is the global model's.
+
+    A rule of one's own implements `global_shares`. One that leaves something to validation also says
+    among which rules it chooses.
 
     Examples
     --------
-    >>> class LessByMany(loca.Combiner):
-    ...     def global_shares(self, answer_weights):
-    ...         return 1 / (1 + answer_weights.count_nonzero(axis=1))
-    >>> model = loca.Loca(base=loca.EASE(), combiner=LessByMany())
+    >>> loca.Loca(base=loca.EASE(), combiner=loca.FixedShare(0.3)).combiner
+    FixedShare(share=0.3)
     """
+
+    chooses_on_validation: ClassVar[bool] = False
 
     @abstractmethod
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:
@@ -51,13 +61,9 @@ class Combiner(Strategy, ABC):
         """Return the combiner by which models are judged before one is chosen."""
         return self
 
-    def choose(self, models: Any, panel: Any) -> Combiner:
+    def choose(self, models: LocalModels, panel: Panel | None) -> Combiner:
         """Return the combiner that answers; `panel` is None without validation."""
         return self
-
-    def unless_significant(self, form: Any, values: Values, judge: Any) -> Any:
-        """Return a form whose communities answer only if they are better than the global model."""
-        return form
 
 
 def fixed_shares(answer_weights: csr_array, global_share: float) -> npt.NDArray[np.float64]:
@@ -72,15 +78,13 @@ class FixedShare(Combiner):
 
     Parameters
     ----------
-    share : float
+    share : float, default 0.0
         From 0, the communities alone, to 1, the global model alone.
 
     Examples
     --------
-    >>> from scipy.sparse import csr_array
-    >>> by_two_and_by_nobody = csr_array([[0.5, 0.5], [0.0, 0.0]])
-    >>> loca.FixedShare(0.3).global_shares(by_two_and_by_nobody).tolist()
-    [0.3, 1.0]
+    >>> loca.FixedShare(0.3).share
+    0.3
     """
 
     share: float = share(0.0)
@@ -96,8 +100,7 @@ class LocalOnly(Combiner):
 
     Examples
     --------
-    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Kernels(), combiner=loca.LocalOnly())
-    >>> model.combiner
+    >>> loca.Loca(base=loca.EASE(), combiner=loca.LocalOnly()).combiner
     LocalOnly()
     """
 
@@ -112,16 +115,14 @@ class GlobalShare(Combiner):
 
     Examples
     --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
-    >>> train, held_out, _ = loca.hold_last(data, 2)
-    >>> model = loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=4), combiner=loca.GlobalShare())
-    >>> chosen = model.fit(train, validation=held_out).selected().combiner
-    >>> 0 <= chosen.share <= 1
-    True
+    >>> [combiner.share for combiner in loca.GlobalShare().candidates(coarse=True)]
+    [0.0, 0.3, 0.6, 0.9]
     """
 
+    chooses_on_validation: ClassVar[bool] = True
+
     def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]:
-        """Return 0 for covered users: nothing has been chosen yet."""
+        """Return 0 for covered users, as long as nothing was chosen, and 1 for all others."""
         return fixed_shares(answer_weights, 0.0)
 
     def candidates(self, *, coarse: bool = False) -> Sequence[FixedShare]:
@@ -136,7 +137,7 @@ class GlobalShare(Combiner):
         """
         return FixedShare(0.0)
 
-    def choose(self, models: Any, panel: Any) -> FixedShare:
+    def choose(self, models: LocalModels, panel: Panel | None) -> FixedShare:
         """Return the share with the best value on validation."""
         if panel is None:
             remark(
@@ -146,19 +147,43 @@ class GlobalShare(Combiner):
             )
             return FixedShare(0.0)
         candidates = self.candidates()
-        scores = panel.scores(models, candidates)
-        best = int(np.argmax(scores))
-        say(f"global share {candidates[best].share:g}: validation {scores[best]:.4f}")
+        values = panel.mean_values(models, candidates)
+        best = int(np.argmax(values))
+        say(f"global share {candidates[best].share:g}: validation {values[best]:.4f}")
         return candidates[best]
 
-    def unless_significant(self, form: Any, values: Values, judge: Any) -> Any:
-        """Return the form with the global model alone, unless it is surely better than that."""
-        alone = judge.values_of_global_model()
-        if is_significantly_better(values, alone, _ERRORS_OF_THE_BEST_OF_MANY):
-            return form
-        remark(
-            "communities",
-            "the communities are not significantly better than the global model on validation "
-            f"({alone.mean():.4f}), which answers alone",
-        )
-        return form.with_combiner(FixedShare(1.0), share=1.0)
+
+def combined_scores(
+    models: LocalModels,
+    global_model: Recommender,
+    batch: PreparedBatch,
+    combiners: Sequence[Combiner],
+) -> Iterator[AnyScores]:
+    """Yield s · global + (1 − s) · local for each combiner, where s is its share for the user.
+
+    Each is users × items. The local models score once, and only where any share is below 1; the
+    global one scores once, and only the users in whose answer it has a share.
+    """
+    shares = [combiner.global_shares(batch.answer_weights) for combiner in combiners]
+    users = np.flatnonzero(np.any([user_shares > 0 for user_shares in shares], axis=0))
+    is_everybody = len(users) == batch.histories.shape[0]
+    if all((user_shares == 1).all() for user_shares in shares):
+        global_scores = score_on(global_model, batch.histories)
+        yield from (global_scores for _ in shares)
+        return
+    local_scores = models.blend_prepared(batch)
+    if not len(users):
+        yield from (local_scores for _ in shares)
+        return
+    histories = batch.histories if is_everybody else csr_array(batch.histories[users])
+    global_scores = beside(local_scores, score_on(global_model, histories))
+    rows = beside(local_scores, users)
+    for user_shares in shares:
+        of_global = beside(local_scores, user_shares.astype(np.float32)[:, None])
+        if is_everybody:
+            yield of_global * global_scores + (1 - of_global) * local_scores
+        else:
+            mixed = local_scores + 0  # a copy, of an array as of a tensor
+            own = of_global[rows]
+            mixed[rows] = own * global_scores + (1 - own) * local_scores[rows]
+            yield mixed

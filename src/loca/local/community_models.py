@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,10 @@ from loca.communities.finder import Communities, CommunityFinder
 from loca.errors import ModelFileError
 from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import AnyScores
-from loca.local.combiner import Combiner
+from loca.local.combiner import Combiner, FixedShare, combined_scores
 from loca.local.explain import Locality, over_represented
 from loca.local.judge import Judge
-from loca.local.local_models import LocalModels, combined_scores
+from loca.local.local_models import LocalModels, PreparedBatch
 from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.learned import learned, learned_part, learned_value
 from loca.persistence.manifest import Persistent
@@ -94,10 +94,11 @@ def _effective_share(weights: npt.NDArray[np.float64]) -> float:
 def mean_global_share(combiner: Combiner, answer_weights: csr_array) -> float:
     """Return the global model's share in the answers to covered users, as a mean."""
     covered = np.diff(answer_weights.indptr) > 0
-    shares = np.unique(combiner.global_shares(answer_weights)[covered])
-    if len(shares) == 1:
-        return float(shares[0])
-    return float(combiner.global_shares(answer_weights)[covered].mean()) if len(shares) else 1.0
+    shares = combiner.global_shares(answer_weights)[covered]
+    if not len(shares):
+        return 1.0
+    # The mean of equal shares would be off by rounding: a share of 0.3 is shown as it was chosen.
+    return float(shares[0]) if (shares == shares[0]).all() else float(shares.mean())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,18 +136,23 @@ class CommunityModels(Persistent):
         self, global_model: Recommender, histories: csr_array, answer_weights: csr_array
     ) -> AnyScores:
         """Return the scores of histories that communities answer with given weights."""
-        return next(
-            combined_scores(self.models, global_model, histories, answer_weights, [self.combiner])
-        )
+        batch = PreparedBatch(histories=histories, answer_weights=answer_weights)
+        return next(combined_scores(self.models, global_model, batch, [self.combiner]))
+
+    @property
+    def learned_by_epoch(self) -> bool:
+        """Whether the models are networks."""
+        return self.models.epochs_ is not None
 
     def values(self, judge: Judge) -> Values:
         """Return the value of each validation user's answer."""
-        return judge.panel_of(self.communities).values(self.models, self.combiner)
+        return judge.locate(self.communities).panel().values(self.models, self.combiner)
 
-    def with_combiner(self, combiner: Any, share: float | None = None) -> CommunityModels:
-        """Return the same with another combiner, whose share of the global model is known."""
-        locality = self.description.locality
-        if share is not None:
-            locality = replace(locality, alpha=share)
-        description = replace(self.description, locality=locality)
-        return replace(self, combiner=combiner, description=description)
+    def with_global_share(self, share: float) -> CommunityModels:
+        """Return the same with another share of the global model."""
+        locality = replace(self.description.locality, alpha=float(share))
+        return replace(
+            self,
+            combiner=FixedShare(share),
+            description=replace(self.description, locality=locality),
+        )

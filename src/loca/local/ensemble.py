@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import mean_value
+from loca.evaluation.metrics import Metric
 from loca.evaluation.top_n import AnyScores, as_array
-from loca.local.engines.engine import Engine, ManyFits, Validate, copies_of, train, warm_started
+from loca.local.engines.engine import Engine, ManyFits, Validator, copies_of, train, warm_copies
 from loca.local.local_models import LocalModels
 from loca.local.many_models import ManyModels, is_engine
 from loca.memory import DataSize, MemoryUse
@@ -91,28 +93,21 @@ class Ensemble(ManyModels):
     def _fit(self, data: TrainingData) -> None:
         """Train all models, with one number of epochs: that of the best averaged scores."""
         engine = self.engine_of(data.matrix.shape[1])
-        self.models_ = train(self._fits(data), engine, self._validation(data))
+        copies = copies_of(self.base, self.models, self.seed, "ensemble member")
+        self.models_ = train(self._fits(data, copies), engine, self._validation(data))
 
-    def _fits(self, data: TrainingData) -> ManyFits:
+    def _fits(self, data: TrainingData, copies: list[Recommender]) -> ManyFits:
         return ManyFits(
-            models=copies_of(self.base, self.models, self.seed, "ensemble member"),
+            models=copies,
             data=data,
             weights_of=partial(self._weights_of, data.user_weights),
             name="ensemble",
         )
 
-    def _validation(self, data: TrainingData) -> Validate | None:
-        held_out = data.validation
-        if held_out is None:
+    def _validation(self, data: TrainingData) -> Validator | None:
+        if data.validation is None:
             return None
-
-        def validate(models: LocalModels) -> float:
-            block_bytes = ranking_bytes(models.device)
-            return mean_value(
-                partial(_mean_scores, models), held_out, data.metric, block_bytes=block_bytes
-            )
-
-        return validate
+        return _MeanScores(data.validation, data.metric)
 
     def _weights_of(self, user_weights: UserWeights, number: int) -> UserWeights:
         """Return what users weigh in one model: in one without randomness as often as drawn."""
@@ -123,11 +118,10 @@ class Ensemble(ManyModels):
         return user_weights * rng.multinomial(n_users, np.full(n_users, 1 / n_users))
 
     def _update(self, data: TrainingData, epochs: int) -> None:
-        """Update every model; samples of the users are drawn anew."""
+        """Update every model, with bootstrap samples of the users that there are now."""
         present = fitted(self.models_, self)
-        fits = warm_started(
-            self._fits(data), self.base, self.seed, "ensemble member", present, epochs
-        )
+        copies = warm_copies(self.base, present, self.seed, "ensemble member", data, epochs)
+        fits = replace(self._fits(data, copies), present=present, epochs=epochs)
         self.models_ = train(fits, self.engine_of(data.matrix.shape[1]))
 
     def facts(self) -> dict[str, Any]:
@@ -167,6 +161,20 @@ class Ensemble(ManyModels):
         engine = self.engine_of(data.items)
         steps = engine.memory(self.base, self.models, data, "ensemble members")
         return MemoryUse.in_turn(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class _MeanScores(Validator):
+    """Judge models while they learn by their mean scores."""
+
+    held_out: HeldOut
+    metric: Metric
+
+    def __call__(self, models: LocalModels) -> float:
+        """Return the mean value of the validation users."""
+        block_bytes = ranking_bytes(models.device)
+        score = partial(_mean_scores, models)
+        return mean_value(score, self.held_out, self.metric, block_bytes=block_bytes)
 
 
 def _mean_scores(models: LocalModels, histories: csr_array) -> AnyScores:

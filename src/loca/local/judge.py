@@ -1,8 +1,8 @@
-"""The judge of every choice on validation: it alone looks at what was held out."""
+"""Evaluation on validation for the choices of a `Loca`: temperatures, shares, kinds, epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,12 +15,13 @@ from loca.evaluation.evaluate import UserRows, mean_values, value_of_each
 from loca.evaluation.metrics import Metric, Values
 from loca.evaluation.significance import is_significantly_better
 from loca.evaluation.top_n import AnyScores
-from loca.local.combiner import Combiner
-from loca.local.local_models import LocalModels, answered_by_one, combined_scores
+from loca.local.combiner import Combiner, combined_scores
+from loca.local.engines.engine import Validator
+from loca.local.local_models import LocalModels, PreparedBatch, answered_by_one
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import Recommender, TrainingData
 from loca.progress import say
-from loca.typing import IntArray
+from loca.typing import FloatArray
 
 _MOST_JUDGING_USERS = 2_000
 
@@ -40,43 +41,10 @@ class Judge:
             return None
         return cls(data.validation, data.metric, global_model)
 
-    def panel(self, answer_weights: csr_array, users: IntArray | None = None) -> Panel:
-        """Return the validation users, or some of them, with the weights of their communities."""
-        held_out = self.validation if users is None else self.validation.of_users(users)
-        return Panel(held_out, self.metric, self.global_model, answer_weights)
-
-    def panel_of(self, communities: Communities) -> Panel:
-        """Return the validation users, answered by communities."""
+    def locate(self, communities: Communities) -> LocatedUsers:
+        """Return the validation users with their positions among some communities."""
         positions = communities.locate(self.validation.history_matrix)
-        return self.panel(communities.answer_weights(positions))
-
-    def calibrated(
-        self, communities: Communities, models: LocalModels, combiner: Combiner
-    ) -> Communities:
-        """Return the alternative of some communities that answers best with trained models.
-
-        Networks gain by being averaged: of alternatives that are equally good they take the flattest.
-        Solved models gain nothing by it: they take the one with the best value at its best share.
-        """
-        alternatives = communities.alternatives()
-        if len(alternatives) == 1:
-            return alternatives[0]
-        learned_by_epoch = models.epochs_ is not None
-        n_users = self.validation.n_users
-        # Many local matrices are slow to read: some of the users suffice.
-        users = evenly_spaced_rows(n_users, n_users if learned_by_epoch else _MOST_JUDGING_USERS)
-        positions = communities.locate(csr_array(self.validation.history_matrix[users]))
-        panels = [
-            self.panel(alternative.answer_weights(positions), users) for alternative in alternatives
-        ]
-        if learned_by_epoch:
-            learning = combiner.while_learning()
-            chosen = _last_within_noise([panel.values(models, learning) for panel in panels])
-        else:
-            combiners = combiner.candidates(coarse=True)
-            chosen = int(np.argmax([max(panel.scores(models, combiners)) for panel in panels]))
-        say(f"communities: {alternatives[chosen].facts()}")
-        return alternatives[chosen]
+        return LocatedUsers(self, self.validation, communities, positions)
 
     def values_of_global_model(self) -> Values:
         """Return the value of each user's answer by the global model alone."""
@@ -89,6 +57,59 @@ class Judge:
         return value_of_each(
             score, self.validation, users, self.metric, block_bytes=ranking_bytes(None)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedUsers:
+    """Validation users with their positions among communities."""
+
+    judge: Judge
+    held_out: HeldOut
+    communities: Communities
+    positions: FloatArray
+
+    def panel(self, communities: Communities | None = None) -> Panel:
+        """Return the users as the communities answer them, or as others that locate alike."""
+        answering = self.communities if communities is None else communities
+        return Panel(
+            self.held_out,
+            self.judge.metric,
+            self.judge.global_model,
+            answering.answer_weights(self.positions),
+        )
+
+    def while_learning(self, combiner: Combiner) -> Validation:
+        """Return what models are judged by while they learn."""
+        return Validation(self.panel(self.communities.while_learning()), combiner.while_learning())
+
+    def at_most(self, n_users: int) -> LocatedUsers:
+        """Return so many of the users, evenly spaced."""
+        users = evenly_spaced_rows(self.held_out.n_users, n_users)
+        return LocatedUsers(
+            self.judge, self.held_out.of_users(users), self.communities, self.positions[users]
+        )
+
+    def calibrated(self, models: LocalModels, combiner: Combiner) -> Communities:
+        """Return the alternative of the communities that answers best with trained models.
+
+        Networks gain by being averaged: of alternatives that are equally good they take the flattest.
+        Solved models gain nothing by it: they take the one with the best value at its best share.
+        """
+        alternatives = self.communities.alternatives()
+        if len(alternatives) == 1:
+            return alternatives[0]
+        if models.epochs_ is not None:
+            learning = combiner.while_learning()
+            values = [self.panel(other).values(models, learning) for other in alternatives]
+            chosen = _last_within_noise(values)
+        else:
+            # Many local matrices are slow to read: some of the users suffice.
+            some = self.at_most(_MOST_JUDGING_USERS)
+            shares = combiner.candidates(coarse=True)
+            best = [max(some.panel(other).mean_values(models, shares)) for other in alternatives]
+            chosen = int(np.argmax(best))
+        say(f"communities: {alternatives[chosen].facts()}")
+        return alternatives[chosen]
 
 
 def _last_within_noise(values: Sequence[Values]) -> int:
@@ -106,36 +127,51 @@ class Panel:
     global_model: Recommender
     answer_weights: csr_array
 
-    def scores(self, models: LocalModels, combiners: Sequence[Combiner]) -> list[float]:
-        """Return the mean value of the answers, for each combiner."""
+    def prepared(self, models: LocalModels) -> PreparedBatch:
+        """Return all users, as the models need them."""
+        return models.prepared(self.held_out.history_matrix, self.answer_weights)
+
+    def mean_values(
+        self,
+        models: LocalModels,
+        combiners: Sequence[Combiner],
+        everybody: Callable[[], PreparedBatch] | None = None,
+    ) -> list[float]:
+        """Return the mean value of the answers, for each combiner.
+
+        `everybody` gives what the models have prepared for all users, where that is one block.
+        """
 
         def score_users(users: UserRows) -> Iterator[AnyScores]:
-            # The same arrays every time where all users are one block: networks that learn keep what
-            # they make of them.
-            histories, weights = self.held_out.history_matrix, self.answer_weights
             if len(users) < self.held_out.n_users:
-                histories, weights = csr_array(histories[users]), csr_array(weights[users])
-            return combined_scores(models, self.global_model, histories, weights, combiners)
+                batch = self._batch(models, users)
+            else:
+                batch = everybody() if everybody is not None else self.prepared(models)
+            return combined_scores(models, self.global_model, batch, combiners)
 
-        block_bytes = ranking_bytes(models.device)
-        return mean_values(score_users, self.held_out, self.metric, block_bytes=block_bytes)
+        return mean_values(
+            score_users, self.held_out, self.metric, block_bytes=ranking_bytes(models.device)
+        )
 
     def values(self, models: LocalModels, combiner: Combiner) -> Values:
         """Return the value of the answer to each user with a held-out item."""
-        judging = np.flatnonzero(self.held_out.target_counts)
+        users = np.flatnonzero(self.held_out.target_counts)
 
         def score_users(rows: UserRows) -> AnyScores:
-            users = judging[rows]
-            histories = csr_array(self.held_out.history_matrix[users])
-            weights = csr_array(self.answer_weights[users])
-            return next(combined_scores(models, self.global_model, histories, weights, [combiner]))
+            batch = self._batch(models, users[rows])
+            return next(combined_scores(models, self.global_model, batch, [combiner]))
 
-        block_bytes = ranking_bytes(models.device)
         return value_of_each(
-            score_users, self.held_out, judging, self.metric, block_bytes=block_bytes
+            score_users,
+            self.held_out,
+            users,
+            self.metric,
+            block_bytes=ranking_bytes(models.device),
         )
 
-    def score_each(self, models: LocalModels, communities: Iterable[int]) -> dict[int, float]:
+    def mean_value_of_each(
+        self, models: LocalModels, communities: Iterable[int]
+    ) -> dict[int, float]:
         """Return the mean value of each community's own answers, over the users whom it answers.
 
         Nothing is returned for a community that answers no validation user.
@@ -157,18 +193,33 @@ class Panel:
         counts = np.bincount(community, minlength=len(models))
         return {int(j): float(sums[j] / counts[j]) for j in np.flatnonzero(counts)}
 
+    def _batch(self, models: LocalModels, users: UserRows) -> PreparedBatch:
+        histories = csr_array(self.held_out.history_matrix[users])
+        return models.prepared(histories, csr_array(self.answer_weights[users]))
 
-@dataclass(frozen=True, eq=False)
-class Validation:
+
+class Validation(Validator):
     """What models are judged by while they learn: the mean value of their combined answers."""
 
-    panel: Panel
-    combiner: Combiner
+    judges_each = True
+
+    def __init__(self, panel: Panel, combiner: Combiner) -> None:
+        self._panel = panel
+        self._combiner = combiner
+        self._everybody: PreparedBatch | None = None
 
     def __call__(self, models: LocalModels) -> float:
         """Return the value of the models as they are now."""
-        return self.panel.scores(models, [self.combiner])[0]
 
-    def score_each(self, models: LocalModels, communities: Iterable[int]) -> dict[int, float]:
-        """Return the value of each community's own answers."""
-        return self.panel.score_each(models, communities)
+        def everybody() -> PreparedBatch:
+            if self._everybody is None:
+                self._everybody = self._panel.prepared(models)
+            return self._everybody
+
+        return self._panel.mean_values(models, [self._combiner], everybody)[0]
+
+    def mean_value_of_each(
+        self, models: LocalModels, communities: Iterable[int]
+    ) -> dict[int, float]:
+        """Return the mean value of each community's own answers."""
+        return self._panel.mean_value_of_each(models, communities)

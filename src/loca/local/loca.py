@@ -13,10 +13,10 @@ from scipy.sparse import csr_array
 from loca.communities.best_of import BestOf
 from loca.communities.finder import Communities, CommunityFinder
 from loca.data.interactions import Interactions
-from loca.errors import ModelFileError
+from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import as_array
-from loca.local.combiner import Combiner, FixedShare, GlobalShare
+from loca.local.combiner import Combiner, GlobalShare
 from loca.local.community_models import CommunityDescription, CommunityModels
 from loca.local.engines.engine import (
     Engine,
@@ -24,10 +24,10 @@ from loca.local.engines.engine import (
     copies_of,
     scaled_weights,
     train,
-    warm_started,
+    warm_copies,
 )
 from loca.local.explain import AnswersOfCommunities, Locality
-from loca.local.judge import Judge, Validation
+from loca.local.judge import Judge
 from loca.local.many_models import ManyModels, is_engine
 from loca.local.sources import answers_of_communities
 from loca.memory import DataSize, MemoryUse
@@ -117,7 +117,7 @@ class Loca(ManyModels):
     def _fit_communities(self, data: TrainingData, global_model: Recommender) -> CommunityModels:
         judge = Judge.of(data, global_model)
         finders = self.communities.candidates(self, data)
-        forms = [
+        trained = [
             self._fit_locally(
                 finder,
                 data.inside(f"form {number}") if len(finders) > 1 else data,
@@ -126,7 +126,7 @@ class Loca(ManyModels):
             )
             for number, finder in enumerate(finders)
         ]
-        return self.communities.best(forms, judge, self.combiner)
+        return self.communities.best(trained, judge, self.combiner)
 
     def _fit_locally(
         self,
@@ -137,12 +137,17 @@ class Loca(ManyModels):
     ) -> CommunityModels:
         communities = finder.find(data, base=self.base, global_model=global_model, seed=self.seed)
         positions = communities.locate(data.histories)
-        fits = self._local_fits(communities, positions, data, global_model)
-        models = train(fits, self.engine_of(fits.n_items), self._validation(communities, judge))
-        if judge is not None:
-            communities = judge.calibrated(communities, models, self.combiner)
-        panel = None if judge is None else judge.panel_of(communities)
-        combiner = self.combiner.choose(models, panel)
+        copies = copies_of(self.base, len(communities), self.seed, communities.seed_name)
+        fits = local_fits(copies, communities, positions, data, global_model)
+        engine = self.engine_of(fits.n_items)
+        if judge is None:
+            models = train(fits, engine)
+            combiner = self.combiner.choose(models, None)
+        else:
+            users = judge.locate(communities)
+            models = train(fits, engine, users.while_learning(self.combiner))
+            communities = users.calibrated(models, self.combiner)
+            combiner = self.combiner.choose(models, users.panel(communities))
         return CommunityModels(
             finder=finder.selected(communities),
             communities=communities,
@@ -151,40 +156,38 @@ class Loca(ManyModels):
             description=CommunityDescription.of(communities, positions, data, combiner),
         )
 
-    def _local_fits(
+    def values_with(
         self,
-        communities: Communities,
-        positions: FloatArray,
-        data: TrainingData,
+        finder: CommunityFinder,
+        *,
+        base: Recommender,
         global_model: Recommender,
-    ) -> ManyFits:
-        total = float(data.user_weights.sum(dtype=np.float64))
+        data: TrainingData,
+    ) -> Values:
+        """Return the value of each validation user by other communities over another base.
 
-        def weights_of(number: int) -> UserWeights:
-            wide = communities.train_weights(positions, number)
-            return scaled_weights(data.user_weights * wide, total)
+        A finder that chooses among others tries them so. Nothing is kept.
 
-        return ManyFits(
-            models=copies_of(self.base, len(communities), self.seed, communities.seed_name),
-            data=data,
-            weights_of=weights_of,
-            name="local models",
-            global_model=global_model,
-            shared_epochs=communities.shared_epochs,
-        )
+        Parameters
+        ----------
+        finder : CommunityFinder
+            What finds the communities.
+        base : Recommender
+            What is trained for each of them.
+        global_model : Recommender
+            The fitted model of all users.
+        data : TrainingData
+            With validation.
 
-    def _validation(self, communities: Communities, judge: Judge | None) -> Validation | None:
-        """Return what the local models are judged by while they learn."""
-        if judge is None:
-            return None
-        panel = judge.panel_of(communities.while_learning())
-        return Validation(panel, self.combiner.while_learning())
-
-    def judged_around(self, global_model: Recommender, data: TrainingData) -> Values:
-        """Return the value of each validation user by communities around a fitted global model."""
+        Returns
+        -------
+        ndarray of float64
+        """
         judge = Judge.of(data, global_model)
-        assert judge is not None
-        return self._fit_communities(data, global_model).values(judge)
+        if judge is None:
+            raise ConfigError("values_with: expected training data with validation, found none")
+        tried = clone(self, base=base, global_model=None, communities=finder, engine=None)
+        return tried._fit_communities(data, global_model).values(judge)
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the global model and the local ones; old and new users join the communities."""
@@ -196,8 +199,9 @@ class Loca(ManyModels):
             communities = communities.with_items(n_items)
         self.global_ = fitted(self.global_, self).updated(data, epochs)
         positions = communities.locate(data.histories)
-        fits = self._local_fits(communities, positions, data, self.global_)
-        fits = warm_started(fits, self.base, self.seed, "local model", local.models, epochs)
+        copies = warm_copies(self.base, local.models, self.seed, "local model", data, epochs)
+        fits = local_fits(copies, communities, positions, data, self.global_)
+        fits = replace(fits, shared_epochs=0, present=local.models, epochs=epochs)
         self.local_ = replace(
             local,
             communities=communities,
@@ -252,7 +256,7 @@ class Loca(ManyModels):
         """
         local = fitted(self.local_, self)
         model = copy.copy(self)
-        model.local_ = local.with_combiner(FixedShare(share), share=float(share))
+        model.local_ = local.with_global_share(share)
         return model
 
     @property
@@ -365,7 +369,8 @@ class Loca(ManyModels):
         n = min(self.communities.n, data.users)
         steps |= engine.memory(self.base, n, data, "local models", global_model)
         use = MemoryUse.in_turn(steps)
-        held = self.communities.holds_forms - 1  # earlier forms, while the next is fitted
+        # Trained candidates stay until the best of them is chosen.
+        held = self.communities.n_trained(self.base) - 1
         return replace(use, main=use.main + held * use.main_after)
 
     def check_known(self, known: Interactions) -> None:
@@ -374,3 +379,27 @@ class Loca(ManyModels):
         anchors = fitted(self.local_, self).communities.anchors
         if anchors is not None and (anchors >= known.n_users).any():
             raise ModelFileError(f"an anchor is none of the {known.n_users} users")
+
+
+def local_fits(
+    copies: list[Recommender],
+    communities: Communities,
+    positions: FloatArray,
+    data: TrainingData,
+    global_model: Recommender,
+) -> ManyFits:
+    """Return the fits of copies of a base, each with the train weights of one community."""
+    total = float(data.user_weights.sum(dtype=np.float64))
+
+    def weights_of(number: int) -> UserWeights:
+        wide = communities.train_weights(positions, number)
+        return scaled_weights(data.user_weights * wide, total)
+
+    return ManyFits(
+        models=copies,
+        data=data,
+        weights_of=weights_of,
+        name="local models",
+        global_model=global_model,
+        shared_epochs=communities.shared_epochs,
+    )

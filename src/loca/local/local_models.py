@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.deferred import torch
@@ -22,12 +21,6 @@ from loca.persistence.learned import Learner, learned_fact, learned_parts
 from loca.typing import IntArray
 
 ScoreWith = Callable[[int, csr_array], AnyScores]
-
-
-class ShareGiver(Protocol):
-    """How much of each user's answer is the global model's (`loca.local.combiner`)."""
-
-    def global_shares(self, answer_weights: csr_array) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -209,34 +202,3 @@ def blend_scores(
             blended, scores
         )
     return blended
-
-
-def combined_scores(
-    models: LocalModels,
-    global_model: Recommender,
-    histories: csr_array,
-    answer_weights: csr_array,
-    combiners: Sequence[ShareGiver],
-) -> Iterator[AnyScores]:
-    """Yield s · global + (1 − s) · local for each combiner, where s is its share for the user.
-
-    Each is users × items. The models score once, the global one only those whose answer it has a
-    share in.
-    """
-    shares = [combiner.global_shares(answer_weights) for combiner in combiners]
-    if all((share == 1).all() for share in shares):
-        yield from (score_on(global_model, histories) for _ in shares)
-        return
-    local_scores = models.blend(histories, answer_weights)
-    needs_global = np.any([share > 0 for share in shares], axis=0)
-    if not all((share[needs_global] == 1).all() for share in shares):
-        global_scores = beside(local_scores, score_on(global_model, histories))
-        for share in shares:
-            of_global = beside(local_scores, share.astype(np.float32)[:, None])
-            yield of_global * global_scores + (1 - of_global) * local_scores
-        return
-    users = np.flatnonzero(needs_global)
-    if len(users):
-        rest = csr_array(histories[users])
-        local_scores[users] = beside(local_scores, score_on(global_model, rest))
-    yield from (local_scores for _ in shares)

@@ -41,7 +41,7 @@ def answers_of_communities(
     share = float(local.combiner.global_shares(answer_weights)[0])
     global_scores = global_model.score(history)
     answers = []
-    if communities.is_meaningful and share < 1:
+    if communities.members_are_alike and share < 1:
         memberships = communities.memberships(positions)
         strongest = answer_weights.indices[np.argsort(-answer_weights.data, kind="stable")]
         weights = answer_weights.toarray()[0]
@@ -58,10 +58,10 @@ def answers_of_communities(
                 )
             answers.append(answer)
     listed, scores = rank_top_n(global_scores, history, n)
-    is_drawn = not communities.is_meaningful and share < 1
+    is_drawn = not communities.members_are_alike and share < 1
     return AnswersOfCommunities(
         communities=tuple(answers),
-        alpha=share if answers else 1.0,
+        alpha=share,
         global_items=listed[0],
         global_scores=scores[0],
         users=None if known is None else known.n_users,

@@ -171,7 +171,7 @@ def _train(
         return weights
 
     def validate(models: LocalModels) -> float:
-        scores = panel.score_each(models, range(len(trained)))
+        scores = panel.mean_value_of_each(models, range(len(trained)))
         return float(np.mean(list(scores.values())))
 
     base = benchmark.model("mult-vae", seed)

@@ -46,8 +46,8 @@ class Permuted(CommunityFinder):
     finder: CommunityFinder = param(..., "a finder such as Mixtures()", _is_finder)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", self.finder.n)
         super().__post_init__()
+        object.__setattr__(self, "n", self.finder.n)
 
     def find(
         self, data: TrainingData, *, base: Recommender, global_model: Recommender, seed: int
@@ -108,7 +108,7 @@ class PermutedCommunities(Communities):
             raise DataError(f"the known histories do not fit {n_users} users")
 
     @property
-    def divisions(self) -> int:  # type: ignore[override]
+    def divisions(self) -> int:
         """Those of the communities."""
         return self.communities.divisions
 
@@ -171,9 +171,9 @@ class PermutedCommunities(Communities):
         """Return the same users, with the alternatives of the communities."""
         return [replace(self, communities=other) for other in self.communities.alternatives()]
 
-    def softened(self, positions: FloatArray) -> Sequence[FloatArray]:
+    def flattened(self, positions: FloatArray, temperature: float) -> FloatArray:
         """Return those of the communities."""
-        return self.communities.softened(positions)
+        return self.communities.flattened(positions, temperature)
 
     def with_items(self, n_items: int) -> PermutedCommunities:
         """Return the communities for more items."""

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from loca.errors import ConfigError
-from loca.local.engines.engine import Engine, ManyFits, Validate
+from loca.local.engines.engine import Engine, ManyFits, Validator, is_engine
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.judge import Validation
 from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Network
 from loca.models.early_stopping import BestWeights, Trainer, load_trainers
 from loca.models.params import param
-from loca.models.recommender import Recommender
+from loca.models.protocols import as_learning_by_epoch
+from loca.models.recommender import Recommender, fitted
 from loca.progress import bar
-
-
-def _is_engine(value: object) -> bool:
-    return isinstance(value, Engine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +35,7 @@ class StopEach(Engine):
 
     is_divisible: ClassVar[bool] = False
 
-    engine: Engine = param(Stacked(), "an engine such as Stacked()", _is_engine)
+    engine: Engine = param(Stacked(), "an engine such as Stacked()", is_engine)
 
     def check_base(self, base: Recommender) -> None:
         """Refuse a model that the engine cannot train, or that learns by no epochs."""
@@ -48,11 +44,11 @@ class StopEach(Engine):
             name = type(base).__name__
             raise ConfigError(f"engine: StopEach is for networks, found {name}; leave it out")
 
-    def train(self, fits: ManyFits, validate: Validate | None = None) -> LocalModels:
+    def train(self, fits: ManyFits, validate: Validator | None = None) -> LocalModels:
         """Return the fitted networks; without validation all epochs are run."""
         if validate is None:
             return self.engine.train(fits)
-        if not isinstance(validate, Validation):
+        if not validate.judges_each:
             raise ConfigError("engine: StopEach is for the communities of a Loca; leave it out")
         trainers, models = self.begin(fits)
         epochs = _train_each(fits, trainers, models, validate)
@@ -85,15 +81,15 @@ class StopEach(Engine):
 
 
 def _train_each(
-    fits: ManyFits, trainers: Sequence[Trainer], models: LocalModels, validation: Validation
+    fits: ManyFits, trainers: Sequence[Trainer], models: LocalModels, validation: Validator
 ) -> list[int]:
     """Train each network to the best epoch of its own users, and return these epochs.
 
     The bar counts the networks that have stopped.
     """
-    schedule, checkpoint = fits.base, fits.data.context.checkpoint
-    fitted: list[Any] = fits.models
-    networks = [model.network_ for model in fitted]
+    schedule = fits.learner
+    checkpoint = fits.data.context.checkpoint
+    networks = [fitted(as_learning_by_epoch(model).network_, model) for model in fits.models]
     best = [BestWeights() for _ in networks]
     done, active = 0, set(range(len(networks)))
     state = checkpoint.load(fits.name)
@@ -113,7 +109,7 @@ def _train_each(
             loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
             progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
             if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
-                for number, score in validation.score_each(models, active).items():
+                for number, score in validation.mean_value_of_each(models, active).items():
                     best[number].update(epoch, score, [networks[number]])
                 stopped = {k for k in active if best[k].is_final(epoch, schedule.patience)}
                 active -= stopped
@@ -136,12 +132,12 @@ def _train_each(
 
 def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
     """Return the trainers that are left when some networks have stopped."""
-    gone = {id(network) for network in stopped}
-    left: list[Any] = [
-        trainer for trainer in trainers if not gone.issuperset(map(id, trainer.networks))
-    ]
-    for trainer in left:
-        leaving = [network for network in trainer.networks if id(network) in gone]
-        if leaving and hasattr(trainer, "remove"):
+    left: list[Trainer] = []
+    for trainer in trainers:
+        leaving = [network for network in trainer.networks if network in stopped]
+        if len(leaving) == len(trainer.networks):
+            continue
+        if leaving:
             trainer.remove(leaving)
+        left.append(trainer)
     return left
