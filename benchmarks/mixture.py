@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from loca.communities.mixture import MultinomialMixture
+from loca.communities.multinomial_mixture import MultinomialMixture
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_histories
 from loca.memory import DataSize, readable_bytes
