@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from examples import tiny_benchmark
 
+from loca.communities.kernel import Kernels
+from loca.communities.mixture import Mixtures
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import Comparison
+from loca.local.combiner import FixedShare
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
@@ -26,6 +29,7 @@ from loca.paper.benchmark import (
     tables_for,
     tune_models,
 )
+from loca.paper.permuted import Permuted
 from loca.search_space import Budget
 
 EASE = "[ease]\nl2 = {}\n"
@@ -59,39 +63,48 @@ def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> 
     bases = [one for one in (alone, many.base, control.base) if isinstance(one, MultVAE)]
     assert [(one.latent, one.epochs) for one in bases] == [(small["latent"], small["epochs"])] * 3
     assert small["latent"] < MultVAE().latent
-    assert (many.anchors, control.models) == (SMALL.local_models, SMALL.local_models)
+    assert (many.size, control.size) == (SMALL.local_models, SMALL.local_models)
+    assert many.communities == Kernels(n=SMALL.local_models)  # the paper's
 
 
 def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_the_mixtures(
     planted: PlantedData,
 ) -> None:
-    kernels = {
-        "communities": "kernel",
-        "answer_bandwidth": 0.3,
-        "alpha": 0.5,
-        "base": {"latent": 9},
-    }
     tables = {
-        "loca-vae": kernels,
-        "mixture-vae": {"focus": 0.3},
-        "loca-ease": {"embedding": {"dimensions": 4}},
+        "loca-vae": {
+            "communities": {"kind": "kernels", "answer_bandwidth": 0.3},
+            "combiner": {"kind": "fixed-share", "share": 0.5},
+            "base": {"latent": 9},
+        },
+        "mixture-vae": {"communities": {"membership_weight": 0.3}},
+        "loca-ease": {"communities": {"kind": "kernels", "embedding": {"kind": "svd"}}},
     }
     bench = replace(tiny_benchmark(planted), tables=tables)
     names = ("loca-vae", "mixture-vae", "dealt-vae")
-    found = [bench.model(name) for name in names]
-    assert [one.communities for one in found] == ["kernel", "mixture", "dealt"]
-    assert [one.focus for one in found] == [None, 0.3, 0.3]
-    assert {(one.anchors, one.alpha, one.base.latent) for one in found} == {(3, 0.5, 9)}
+    kernels, mixture, dealt = models = [bench.model(name) for name in names]
+    mixtures = Mixtures(n=2, membership_weight=0.3)
+    assert kernels.communities == Kernels(n=3, answer_bandwidth=0.3)
+    assert mixture.communities == mixtures
+    assert dealt.communities == Permuted(finder=mixtures)
+    assert {(one.combiner, one.base.latent) for one in models} == {(FixedShare(0.5), 9)}
     assert bench.model("ensemble-vae").base.latent == 9
-    assert bench.model("mixture-vae").answer_bandwidth == Loca(base=MultVAE()).answer_bandwidth
-    assert bench.model("mixture-ease").embedding is None
+    assert bench.model("mixture-ease").communities == Mixtures(n=2)
+
+
+def test_settings_of_the_control_itself_win(planted: PlantedData) -> None:
+    tables = {
+        "mixture-ease": {"communities": {"membership_weight": 0.3}},
+        "dealt-ease": {"communities": {"finder": {"membership_weight": 0.9}}},
+    }
+    bench = replace(tiny_benchmark(planted), tables=tables)
+    assert bench.model("dealt-ease").communities.finder.membership_weight == 0.9
+    assert bench.model("mixture-ease").communities.membership_weight == 0.3
 
 
 def test_one_local_model_is_one_mixture(planted: PlantedData) -> None:
-    model = tiny_benchmark(planted, sizes=Sizes(local_models=1, sweep_models=1)).model(
-        "mixture-vae"
-    )
-    assert (model.anchors, model.mixtures) == (1, 1)
+    sizes = Sizes(local_models=1, sweep_models=1)
+    model = tiny_benchmark(planted, sizes=sizes).model("mixture-vae")
+    assert model.communities == Mixtures(n=1, mixtures=1)
 
 
 def test_a_file_holds_for_every_data_set_and_protocol(tmp_path: Path) -> None:
@@ -212,7 +225,8 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(
     kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
     assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
     assert found == {**bench.tables, **kept}
-    assert found["loca-ease"]["anchors"] == bench.sizes.local_models
+    assert found["loca-ease"]["communities"]["n"] == bench.sizes.local_models
+    assert found["loca-ease"]["communities"]["kind"] == "kernels"
     tuned = replace(bench, tables=found)
     for name in NAMES:
         tuned.model(name)

@@ -179,7 +179,7 @@ def test_known_histories_of_other_users_are_refused(grouped: Split) -> None:
     for name, array in wrong.items():
         state = state_of(permuted)
         state.arrays[name] = array
-        with pytest.raises(ModelFileError, match="known_starts|the known histories do not fit"):
+        with pytest.raises(ModelFileError, match=r"known_starts|the known histories do not fit"):
             restored(PermutedCommunities, {}, state)
     falling = starts.copy()
     falling[1] = starts[-1]

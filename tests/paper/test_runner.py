@@ -348,12 +348,15 @@ def test_fresh_drops_what_was_kept(
 def test_a_cell_that_fails_leaves_the_others_and_is_told(
     planted: PlantedData, tmp_path: Path
 ) -> None:
-    bench = tiny_benchmark(planted, sizes=replace(TINY, local_models=5000, seeds=1))
+    bench = tiny_benchmark(planted, sizes=replace(TINY, seeds=1))
+    wrong = {"communities": {"shared_epochs": 99}}
+    bench = replace(bench, tables={**bench.tables, "mixture-vae": wrong})
     asked = Reproduction(
-        ("table2",), (bench,), tmp_path, COMMAND, processes=2, only=("ease", "loca-ease")
+        ("table2",), (bench,), tmp_path, COMMAND, processes=2, only=("ease", "mixture-vae")
     )
     with pytest.raises(
-        LocaError, match=r"tiny-clean: loca-ease seed 0: .*anchors.*--resume tries again"
+        LocaError,
+        match=r"tiny-clean: mixture-vae seed 0: shared_epochs: .* found 99; .*--resume tries again",
     ):
         reproduce(asked, resume=False)
     assert "EASE" in (tmp_path / "table2.md").read_text()
@@ -388,7 +391,10 @@ def test_an_unknown_piece_is_refused_with_the_nearest() -> None:
 
 def test_settings_have_as_many_models_as_were_asked_for() -> None:
     tables = {
-        "loca-vae": {"anchors": 40, "alpha": 0.5},
+        "loca-vae": {
+            "communities": {"kind": "kernels", "n": 40},
+            "combiner": {"kind": "fixed-share", "share": 0.5},
+        },
         "ensemble-vae": {"models": 139},
         "ease": {"l2": 7.0},
     }
@@ -405,7 +411,10 @@ def test_settings_have_as_many_models_as_were_asked_for() -> None:
     assert settings == {
         "Hand, clean: slim": "defaults",
         "Hand, clean: ease": "l2 7.0",
-        "Hand, clean: loca-vae": "anchors 3, alpha 0.5",
+        "Hand, clean: loca-vae": (
+            "communities.kind kernels, communities.n 3, combiner.kind fixed-share, "
+            "combiner.share 0.5"
+        ),
         "Hand, clean: ensemble-vae": "models 3",
     }
 
@@ -454,7 +463,7 @@ def test_the_authors_own_settings_are_asked_for_where_the_paper_prints_figures_o
     assert beside_print == tuple(name for name in ALL_NAMES if name not in BEYOND)
     assert not set(AUTHORS) & set(models_of(("table2",), bench("clean", printed="AMusic")))
     assert "ease" in models_of(
-        ("table2",), bench("paper", printed="AMusic"), only=["loca-paper-ease"]
+        ("table2",), bench("paper", printed="AMusic"), only=["paper-loca-ease"]
     )
 
 

@@ -223,9 +223,7 @@ def test_what_cannot_stop_each_by_itself_is_refused(planted_split: Split) -> Non
     with pytest.raises(ConfigError, match="StopEach is for networks, found Popularity"):
         Loca(base=Popularity(), engine=StopEach(engine=Loop()))
     ensemble = Ensemble(base=network(epochs=1), models=2, engine=StopEach())
-    with pytest.raises(
-        ConfigError, match="StopEach is for the communities of a Loca"
-    ):
+    with pytest.raises(ConfigError, match="StopEach is for the communities of a Loca"):
         ensemble.fit(planted_split.train, validation=planted_split.validation)
     with pytest.raises(ConfigError, match="engine: expected an engine such as Stacked"):
         StopEach(engine=StopEach)  # type: ignore[arg-type]

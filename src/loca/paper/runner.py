@@ -19,6 +19,7 @@ from loca.config.settings import flat_settings
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.parallel import RunPlan, execute_parallel
 from loca.experiments.runs import RUNS_FOLDER, ComparedModel, RunStore, describe_machine
+from loca.local.loca import Loca
 from loca.local.many_models import ManyModels
 from loca.paper.benchmark import (
     Benchmark,
@@ -480,7 +481,9 @@ def _settings_of(results: Results) -> dict[str, Value]:
             of_model = flat_settings(benchmark.settings_of(name))
             model = benchmark.model(name)
             if isinstance(model, ManyModels):
-                of_model["models"] = model.size
+                # The sizes win over the settings, and stand in their place.
+                of_model.pop("communities.finder.n", None)
+                of_model["communities.n" if isinstance(model, Loca) else "models"] = model.size
             settings[f"{title}: {name}"] = _in_words(of_model) or "defaults"
     return settings
 
