@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,7 +15,7 @@ from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import measure
 from loca.evaluation.metrics import DEFAULT_METRIC
 from loca.local.engines import engine_for
-from loca.local.engines.engine import Engine, ManyFits, copies_of, train
+from loca.local.engines.engine import Engine, ManyFits, Validator, copies_of, train
 from loca.local.judge import Panel
 from loca.local.local_models import LocalModels
 from loca.models.recommender import Scores, TrainingData
@@ -170,10 +171,6 @@ def _train(
         weights[trained[number]] = 1
         return weights
 
-    def validate(models: LocalModels) -> float:
-        scores = panel.mean_value_of_each(models, range(len(trained)))
-        return float(np.mean(list(scores.values())))
-
     base = benchmark.model("mult-vae", seed)
     fits = ManyFits(
         models=copies_of(base, len(trained), seed, "pilot model"),
@@ -182,7 +179,20 @@ def _train(
         name=f"local models of {trained.shape[1]:,} users",
     )
     engine = _engine(benchmark) or engine_for(base, fits.n_items)
-    return train(fits, engine, validate)
+    return train(fits, engine, _MeanOfAnchors(panel, len(trained)))
+
+
+@dataclass(frozen=True, eq=False)
+class _MeanOfAnchors(Validator):
+    """The mean value of the models, each on the closest users of its anchor."""
+
+    panel: Panel
+    n_models: int
+
+    def __call__(self, models: LocalModels) -> float:
+        """Return the mean value of the models as they are now."""
+        values = self.panel.mean_value_of_each(models, range(self.n_models))
+        return float(np.mean(list(values.values())))
 
 
 def _measured(

@@ -1,4 +1,4 @@
-"""Table 2: the accuracy of all models, with intervals, paired differences and the equal-size ensembles as controls."""
+"""Table 2: the accuracy of all models, with intervals, paired differences and ensembles as controls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _LOCALITY = {
 _HEADER = (
     "model",
     "seeds",
-    *(TITLES[one] for one in METRICS),
+    *(TITLES[metric] for metric in METRICS),
     "95 % of NDCG@100",
     "seconds",
     *_LOCALITY.values(),
@@ -77,22 +77,26 @@ _OF_THE_PAPER = ("loca-vae", "loca-ease")
 _DEALT = tuple(name for name in MIXTURES if name.startswith("dealt-"))
 _MIXED = tuple(name for name in MIXTURES if name not in _DEALT)
 _OF_MIXTURES = "communities by mixtures"
-_MIXTURE_NOTE = f"What a mixture has over {DEALT} is locality; what the dealt form has over the ensemble is diversity."
+_MIXTURE_NOTE = (
+    f"What a mixture has over {DEALT} is locality; what the dealt form has over the ensemble is "
+    "diversity."
+)
 # The paper prints so many digits: what rounds to a printed figure has reached it.
 _DIGITS = 4
 
 
 class Table2(PaperItem):
-    """Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval is over
-    users; behind a model of many stands how many it has. The paper prints figures whose models were chosen on the test
-    items; `paper` repeats that on the same interactions, and divides by all test items of a user, repeated ones too,
-    as the paper does. `clean` chooses on validation, takes each pair of user and item once, and is the only column
-    that is a result. A model that chooses nothing while it learns has the same figures under both, where the data and
-    its settings are the same. A row of LOCA says how local it is: α, the global model's share for covered users; the
-    share of the users that a local model trains on in effect, (Σt)² / Σt² over their weights t; and how many
-    communities answer a user. Under `clean` communities by mixtures stand beside their base, the equal-size ensemble
-    and the same memberships dealt to other users at random. Seconds are of the machines that the CSV names, some
-    shared with other work.
+    """Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the
+    interval is over users; behind a model of many stands how many it has. The paper prints figures
+    whose models were chosen on the test items; `paper` repeats that on the same interactions, and
+    divides by all test items of a user, repeated ones too, as the paper does. `clean` chooses on
+    validation, takes each pair of user and item once, and is the only column that is a result. A
+    model that chooses nothing while it learns has the same figures under both, where the data and its
+    settings are the same. A row of LOCA says how local it is: α, the global model's share for covered
+    users; the share of the users that a local model trains on in effect, (Σt)² / Σt² over their
+    weights t; and how many communities answer a user. Under `clean` communities by mixtures stand
+    beside their base, the equal-size ensemble and the same memberships dealt to other users at
+    random. Seconds are of the machines that the CSV names, some shared with other work.
     """
 
     key = "table2"
@@ -100,152 +104,178 @@ class Table2(PaperItem):
     names = None
 
     def overview(self, results: Results, studied: Sequence[Results]) -> Iterator[ReportTable]:
-        """NDCG@100 of every model under each protocol, and printed where one of them is `paper` on the paper's data.
+        """Return NDCG@100 of every model under each protocol, and printed where the paper has it.
 
         Nothing where there is but one of all these.
         """
         label = results.benchmark.data.label
-        of_data = [one for one in studied if one.benchmark.data.label == label]
-        printed_as = next(filter(None, (one.benchmark.printed_as for one in of_data)), None)
+        of_data = [other for other in studied if other.benchmark.data.label == label]
+        names_in_print = [other.benchmark.printed_as for other in of_data]
+        printed_as = next(filter(None, names_in_print), None)
         if results is not of_data[0] or (len(of_data) == 1 and printed_as is None):
             return
-        header = ["NDCG@100", *([] if printed_as is None else ["paper prints"])]
-        for one in of_data:  # the protocols do not evaluate the same users
-            header += [
-                f"here, {one.benchmark.protocol} ({one.benchmark.split.test.n_users:,} users)",
-                "95 %",
-            ]
-        rows = []
-        for name in (one for one in _OF_TABLE if any(results.of(one) for results in of_data)):
-            row = [row_name(name, [run for one in of_data for run in one.of(name)])]
-            row += [] if printed_as is None else [_printed(printed_as, name)]
-            for one in of_data:
-                means = one.means(name)
-                row += (
-                    ["", ""] if means is None else [means.text(), interval_text(means.of_users())]
-                )
-            rows.append(tuple(row))
-        heading = (
-            f"{label}: protocols side by side"
-            if printed_as is None
-            else f"{label}: beside the paper"
-        )
-        is_on_test = any(one.benchmark.protocol == "paper" for one in of_data)
-        if rows:
-            note = f"`paper`: {SELECTED_ON_TEST}." if is_on_test else ""
-            yield ReportTable(heading, TextTable(tuple(header), tuple(rows)), note)
+        header = ["NDCG@100"]
+        if printed_as is not None:
+            header.append("paper prints")
+        for other in of_data:  # the protocols do not evaluate the same users
+            n_users = other.benchmark.split.test.n_users
+            header += [f"here, {other.benchmark.protocol} ({n_users:,} users)", "95 %"]
+        rows = [
+            _overview_row(name, of_data, printed_as)
+            for name in _OF_TABLE
+            if any(other.of(name) for other in of_data)
+        ]
+        if not rows:
+            return
+        what = "protocols side by side" if printed_as is None else "beside the paper"
+        is_on_test = any(other.benchmark.protocol == "paper" for other in of_data)
+        note = f"`paper`: {SELECTED_ON_TEST}." if is_on_test else ""
+        yield ReportTable(f"{label}: {what}", TextTable(tuple(header), tuple(rows)), note)
 
     def show(self, results: Results) -> Iterator[Part]:
-        """All metrics of the paper's models, of mixtures beside their controls, of the rest, and the differences.
+        """Return all metrics of all models, and the differences.
 
-        The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found.
+        The paper's models come first, then mixtures beside their controls, then the rest. The paper
+        claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found.
         """
         gains = gains_of(results)
-        mixed = (
-            [one for name in _MIXED for one in beside(name)]
-            if any(map(results.of, MIXTURES))
-            else []
-        )
-        others = [name for name in BEYOND if name not in MIXTURES]
-        tables: list[tuple[str, Iterable[str], str]] = [("", _OF_TABLE, _note(results))]
-        tables += [
-            (_OF_MIXTURES, mixed, f"{_MIXTURE_NOTE}{_few(results, MIXTURES)}"),
-            ("beyond the paper", others, ""),
-        ]
-        for heading, names, note in tables:
-            if rows := tuple(_row(results, name) for name in names if results.of(name)):
-                yield ReportTable(heading, TextTable(_HEADER, rows), note)
-        differences = []
-        for one in gains:
-            name = f"{labelled(one.model)} − {labelled(one.other)} ({_words(one.over)})"
-            differences.append(
-                (name, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict)
+        yield from _tables(results)
+        differences = [
+            (
+                f"{labelled(gain.model)} − {labelled(gain.other)} ({_words(gain.over)})",
+                *paired_figures(gain.paired, gain.t_p, gain.wilcoxon_p),
+                gain.verdict,
             )
+            for gain in gains
+        ]
         if differences:
             yield ReportTable("differences", TextTable(_GAINS_HEADER, tuple(differences)))
-        runs = [(one, run) for one in results.benchmark.names for run in results.of(one)]
-        for name, run in runs:
-            means, intervals = run.evaluation.means(), run.evaluation.intervals()
-            line: dict[str, Value] = {"model": name, "seed": run.evaluation.seed}
-            for metric in METRICS:
-                low, high = intervals[metric]
-                line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
-            line |= {"chosen by ndcg@100": run.tried[run.chosen].score, "seconds": run.seconds}
-            # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
-            line |= as_values(
-                "setting", {key: one for key, one in run.parameters.items() if "seed" not in key}
-            )
-            yield line | as_values("found", run.found)
+        for name in results.benchmark.names:
+            for run in results.of(name):
+                yield _record(name, run)
         for name in (*AUTHORS, *_OF_THE_PAPER):
             yield from _against_print(results, name)
         yield from _against_best(results, gains)
-        for one in (gain for gain in gains if gain.over not in (BEST, BASELINE)):
-            is_claimed = one.model in _OF_THE_PAPER and (
-                one.over == BASE or one.model == "loca-vae"
-            )
-            yield (
-                Finding.on(one.verdict == "better", _text(one))
-                if is_claimed
-                else Finding("found", _text(one))
-            )
+        for gain in gains:
+            if gain.over not in (BEST, BASELINE):
+                yield _finding_on(gain)
+
+
+def _overview_row(name: str, of_data: Sequence[Results], printed_as: str | None) -> tuple[str, ...]:
+    row = [row_name(name, [run for results in of_data for run in results.of(name)])]
+    if printed_as is not None:
+        row.append(_printed(printed_as, name))
+    for results in of_data:
+        means = results.means(name)
+        row += ["", ""] if means is None else [means.text(), interval_text(means.of_users())]
+    return tuple(row)
+
+
+def _tables(results: Results) -> Iterator[ReportTable]:
+    mixed: list[str] = []
+    if any(map(results.of, MIXTURES)):
+        mixed = [name for mixture in _MIXED for name in beside(mixture)]
+    others = [name for name in BEYOND if name not in MIXTURES]
+    tables: list[tuple[str, Sequence[str], str]] = [
+        ("", _OF_TABLE, _note(results)),
+        (_OF_MIXTURES, mixed, f"{_MIXTURE_NOTE}{_few(results, MIXTURES)}"),
+        ("beyond the paper", others, ""),
+    ]
+    for heading, names, note in tables:
+        rows = tuple(_row(results, name) for name in names if results.of(name))
+        if rows:
+            yield ReportTable(heading, TextTable(_HEADER, rows), note)
+
+
+def _record(name: str, run: ComparedModel) -> dict[str, Value]:
+    """Return the line of CSV of one run."""
+    means, intervals = run.evaluation.means(), run.evaluation.intervals()
+    line: dict[str, Value] = {"model": name, "seed": run.evaluation.seed}
+    for metric in METRICS:
+        low, high = intervals[metric]
+        line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
+    line |= {"chosen by ndcg@100": run.selected.score, "seconds": run.seconds}
+    # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
+    settings = {key: value for key, value in run.parameters.items() if "seed" not in key}
+    return line | as_values("setting", settings) | as_values("found", run.found)
+
+
+def _finding_on(gain: Gain) -> Finding:
+    is_claimed = gain.model in _OF_THE_PAPER and (gain.over == BASE or gain.model == "loca-vae")
+    if is_claimed:
+        return Finding.on(gain.verdict == "better", _text(gain))
+    return Finding("found", _text(gain))
 
 
 def headlines(studied: Iterable[Results]) -> Iterator[Headline]:
-    """What each LOCA gains on each benchmark over its base, the best single model and the equal-size ensemble."""
+    """Return what each LOCA gains on each benchmark over its base, the best and the ensemble."""
     for results in studied:
-        one = results.benchmark
+        benchmark = results.benchmark
         for name in (*AUTHORS, *LOCALS):
-            means, printed = results.means(name), printed_accuracy(one.printed_as, name, MAIN)
+            means = results.means(name)
             if means is not None:
-                own = (
-                    gain
+                gains = {
+                    gain.over: replace(gain, other=labelled(gain.other))
                     for gain in gains_of(results)
                     if gain.model == name and gain.over != BASELINE
+                }
+                yield Headline(
+                    data=benchmark.data.label,
+                    protocol=benchmark.protocol,
+                    model=row_name(name, results.of(name)),
+                    ndcg=means.text(),
+                    printed=printed_accuracy(benchmark.printed_as, name, MAIN),
+                    gains=gains,
                 )
-                gains = {gain.over: replace(gain, other=labelled(gain.other)) for gain in own}
-                called = row_name(name, results.of(name))
-                yield Headline(one.data.label, one.protocol, called, means.text(), printed, gains)
 
 
 def beside(mixture: str) -> tuple[str, str, str, str]:
-    """What a model of mixtures is held against, and itself last: its base, the ensemble, dealt memberships."""
-    kind = mixture.partition("-")[2]
-    return RECORDS[mixture].base or "", f"ensemble-{kind}", f"dealt-{kind}", mixture
+    """Return what a model of mixtures is compared with, and itself last.
+
+    That is its base, the ensemble, and dealt memberships.
+    """
+    base = mixture.partition("-")[2]
+    return RECORDS[mixture].base or "", f"ensemble-{base}", f"dealt-{base}", mixture
 
 
 def _words(over: str) -> str:
     return "the ensemble of as many" if over == ENSEMBLE else over
 
 
-def _text(one: Gain) -> str:
-    figures = in_words(one.paired, " of NDCG@100")
-    earned = (
-        "this is locality, "
-        if one.over == DEALT
-        else "this is diversity, "
-        if one.model in _DEALT
-        else ""
-    )
-    against = f"{labelled(one.model)} against {_words(one.over)} ({labelled(one.other)})"
-    return f"{against}: {earned}{figures}, {one.verdict}."
+def _text(gain: Gain) -> str:
+    figures = in_words(gain.paired, " of NDCG@100")
+    earned = ""
+    if gain.over == DEALT:
+        earned = "this is locality, "
+    elif gain.model in _DEALT:
+        earned = "this is diversity, "
+    against = f"{labelled(gain.model)} against {_words(gain.over)} ({labelled(gain.other)})"
+    return f"{against}: {earned}{figures}, {gain.verdict}."
 
 
 def _against_best(results: Results, gains: Iterable[Gain]) -> Iterator[Finding]:
-    """The better LOCA, as it is where choices are made, against the best baseline; no claim is on one alone."""
+    """Return the better LOCA against the best baseline; no claim is on one of them alone.
+
+    The better one is so where choices are made.
+    """
     baseline = best_baseline(results)
     claimed = BEST if baseline == best_single(results) else BASELINE
-    bests = [one for one in gains if one.over in (BEST, BASELINE) and one.model in _OF_THE_PAPER]
-    against = [one for one in bests if one.over == claimed]
+    bests = [
+        gain for gain in gains if gain.over in (BEST, BASELINE) and gain.model in _OF_THE_PAPER
+    ]
+    against = [gain for gain in bests if gain.over == claimed]
     if baseline is not None and len(against) == len(_OF_THE_PAPER):
-        better = max(against, key=lambda one: chosen_by(results.of(one.model)))
+        better = max(against, key=lambda gain: chosen_by(results.of(gain.model)))
         yield Finding.on(better.verdict == "better", f"the better LOCA, {_text(better)}")
-        bests = [one for one in bests if one not in against]
-    yield from (Finding("found", _text(one)) for one in bests)
+        bests = [gain for gain in bests if gain not in against]
+    yield from (Finding("found", _text(gain)) for gain in bests)
 
 
 def _against_print(results: Results, name: str) -> Iterator[Finding]:
-    """Which of the printed figures the model reaches, under the protocol that they are printed for."""
-    means, below, texts = results.means(name), list[str](), list[str]()
+    """Return which of the printed figures the model reaches, under the protocol of the print."""
+    means = results.means(name)
+    below: list[str] = []
+    texts: list[str] = []
     for metric in METRICS:
         printed = printed_accuracy(results.benchmark.printed_as, name, metric)
         if means is None or printed is None:
@@ -254,17 +284,17 @@ def _against_print(results: Results, name: str) -> Iterator[Finding]:
         texts.append(f"{TITLES[metric]} {reached:.4f} ({printed:.4f})")
         if reached < printed:
             below.append(TITLES[metric])
-    stands = (
-        f"is below what is printed in {', '.join(below)}"
-        if below
-        else "reaches all that is printed"
-    )
+    stands = "reaches all that is printed"
+    if below:
+        stands = f"is below what is printed in {', '.join(below)}"
     yield Finding.on(not below, f"{labelled(name)} {stands}: {', '.join(texts)}.")
 
 
 def _note(results: Results) -> str:
     best, baseline = best_single(results), best_baseline(results)
-    notes = [] if best is None else [f"Best single model where choices are made: {labelled(best)}."]
+    notes = []
+    if best is not None:
+        notes.append(f"Best single model where choices are made: {labelled(best)}.")
     if baseline is not None and baseline != best:
         notes.append(f"Best baseline there: {labelled(baseline)}.")
     if any(_printed(results.benchmark.printed_as, name) for name in _OF_TABLE if results.of(name)):
@@ -273,38 +303,42 @@ def _note(results: Results) -> str:
 
 
 def _few(results: Results, names: Iterable[str]) -> str:
-    """Which of the models lack seeds, in a sentence."""
+    """Return which of the models lack seeds, in a sentence."""
     few = [labelled(name) for name in names if results.lacks_seeds(name)]
-    return (
-        f" Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}." if few else ""
-    )
+    if not few:
+        return ""
+    return f" Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}."
 
 
 def _row(results: Results, name: str) -> tuple[str, ...]:
-    """A row of all metrics; the last columns say how local a LOCA is, and are empty for other models."""
+    """Return a row of all metrics; the last columns say how local a LOCA is, and are else empty."""
     runs, means = results.of(name), results.means(name)
     assert means is not None
     figures = []
     for metric in METRICS:
         printed = _printed(results.benchmark.printed_as, name, metric)
         figures.append(means.text(metric) + (f" ({printed})" if printed else ""))
-    locality = []
-    for fact in _LOCALITY:
-        values = [float(one.found[fact]) for one in runs if one.found.get(fact) is not None]
-        # α of every seed where they differ; means of the others.
-        alphas = ", ".join(f"{one:g}" for one in (values if len(set(values)) > 1 else values[:1]))
-        mean = sum(values) / max(len(values), 1)
-        shown = {"alpha": alphas, "effective_share": f"{mean:.1%}", "answering": f"{mean:.1f}"}
-        locality.append(shown[fact] if values else "")
-    seconds = f"{sum(one.seconds for one in runs) / len(runs):,.1f}"
+    seconds = sum(run.seconds for run in runs) / len(runs)
     return (
         row_name(name, runs),
         str(len(runs)),
         *figures,
         interval_text(means.of_users()),
-        seconds,
-        *locality,
+        f"{seconds:,.1f}",
+        *(_locality_text(fact, runs) for fact in _LOCALITY),
     )
+
+
+def _locality_text(fact: str, runs: Iterable[ComparedModel]) -> str:
+    """Return α of every seed where they differ, the means of other facts; nothing without any."""
+    values = [float(run.found[fact]) for run in runs if run.found.get(fact) is not None]
+    if not values:
+        return ""
+    mean = sum(values) / len(values)
+    if fact == "alpha":
+        alphas = values if len(set(values)) > 1 else values[:1]
+        return ", ".join(f"{alpha:g}" for alpha in alphas)
+    return f"{mean:.1%}" if fact == "effective_share" else f"{mean:.1f}"
 
 
 def row_name(name: str, runs: Iterable[ComparedModel]) -> str:
@@ -319,41 +353,76 @@ def _printed(data: str | None, name: str, metric: str = MAIN) -> str:
 
 
 def chosen_by(runs: Iterable[ComparedModel]) -> float:
-    """The mean over seeds of the NDCG@100 by which the model was chosen: never that of the result."""
-    return float(np.mean([one.tried[one.chosen].score for one in runs]))
+    """Return the mean over seeds of the score that the model was chosen by: not of the result."""
+    return float(np.mean([run.selected.score for run in runs]))
 
 
 def best_single(results: Results) -> str | None:
-    """The single model that is best where choices are made; None unless all single models have results."""
-    found = {name: results.of(name) for name in SINGLES}
-    # The best of some of them would be called the best of all.
-    return max(found, key=lambda name: chosen_by(found[name])) if all(found.values()) else None
+    """Return the single model that is best where choices are made.
+
+    None unless all single models have results: the best of some would be called the best of all.
+    """
+    runs = {name: results.of(name) for name in SINGLES}
+    if not all(runs.values()):
+        return None
+    return max(runs, key=lambda name: chosen_by(runs[name]))
 
 
 def best_baseline(results: Results) -> str | None:
-    """The rival, single or of many local models, that is best where choices are made; None without all of the paper's.
+    """Return the rival, single or of many local models, that is best where choices are made.
 
-    Others are among them where they have results.
+    None without all of the paper's. Others are among them where they have results.
     """
-    found = {name: runs for name in BASELINES if (runs := results.of(name))}
-    missing = any(name not in found for name in _RIVALS_OF_THE_PAPER)
-    return None if missing else max(found, key=lambda name: chosen_by(found[name]))
+    runs = {name: results.of(name) for name in BASELINES if results.of(name)}
+    if any(name not in runs for name in _RIVALS_OF_THE_PAPER):
+        return None
+    return max(runs, key=lambda name: chosen_by(runs[name]))
 
 
 @lru_cache(maxsize=64)
 def gains_of(results: Results) -> tuple[Gain, ...]:
-    """Each local model against its base, the best single model, the best baseline if it is another, and the ensemble.
+    """Return all gains that the table shows, as one family of tests, and corrected as one.
 
-    Then mixtures against all that stand beside them, their dealt memberships against the ensemble, and what is beyond
-    the paper against the best of the models. All are one family of tests, and corrected as one; a pair
-    that stands there twice is corrected for once. Computed once: every difference is a bootstrap over users.
+    These are each local model against its base, the best single model, the best baseline if it is
+    another, and the ensemble; then mixtures against all that stand beside them, their dealt
+    memberships against the ensemble, and what is beyond the paper against the best of the models. A
+    pair that stands there twice is corrected for once. Computed once: every difference is a
+    bootstrap over users.
     """
+    paired: dict[tuple[str, str], PairedDifference] = {}
+    pairs = _pairs(results)
+    for name, other, _ in pairs:
+        first, second = results.means(name), results.means(other)
+        if (name, other) not in paired and first is not None and second is not None:
+            paired[name, other] = first.minus(second)
+    t_p = holm(difference.t_p for difference in paired.values())
+    wilcoxon_p = holm(difference.wilcoxon_p for difference in paired.values())
+    by_t = dict(zip(paired, t_p.tolist(), strict=True))
+    by_wilcoxon = dict(zip(paired, wilcoxon_p.tolist(), strict=True))
+    return tuple(
+        Gain(
+            model=name,
+            other=other,
+            over=over,
+            paired=paired[name, other],
+            t_p=by_t[name, other],
+            wilcoxon_p=by_wilcoxon[name, other],
+        )
+        for name, other, over in pairs
+        if (name, other) in paired
+    )
+
+
+def _pairs(results: Results) -> list[tuple[str, str, str]]:
+    """Return which model is compared with which other, and what that is to it."""
     best, baseline = best_single(results), best_baseline(results)
-    bests = {BEST: best} | ({} if baseline == best else {BASELINE: baseline})
-    pairs = list[tuple[str, str | None, str]]()
-    for name in (*LOCALS, *(one for one in AUTHORS if one in results.benchmark.names)):
-        kind = name.removeprefix("paper-").removeprefix("loca-")
-        others = {BASE: RECORDS[name].base, **bests, ENSEMBLE: f"ensemble-{kind}"}
+    bests = {BEST: best}
+    if baseline != best:
+        bests[BASELINE] = baseline
+    pairs: list[tuple[str, str | None, str]] = []
+    for name in (*LOCALS, *(name for name in AUTHORS if name in results.benchmark.names)):
+        ensemble = f"ensemble-{name.removeprefix('paper-').removeprefix('loca-')}"
+        others = {BASE: RECORDS[name].base, **bests, ENSEMBLE: ensemble}
         pairs += [(name, other, over) for over, other in others.items()]
     for name in _MIXED:
         base, ensemble, dealt, _ = beside(name)
@@ -365,24 +434,4 @@ def gains_of(results: Results) -> tuple[Gain, ...]:
         ]
     rival = BEST if baseline in (None, best) else BASELINE
     pairs += [(name, bests[rival], rival) for name in BEYOND if name not in _DEALT]
-    paired = dict[tuple[str, str | None], PairedDifference]()
-    for name, other in dict.fromkeys(
-        (name, other) for name, other, _ in pairs if other is not None
-    ):
-        first, second = results.means(name), results.means(other)
-        if first is not None and second is not None:
-            paired[name, other] = first.minus(second)
-    t_p = dict(zip(paired, holm(one.t_p for one in paired.values()), strict=True))
-    wilcoxon_p = dict(zip(paired, holm(one.wilcoxon_p for one in paired.values()), strict=True))
-    return tuple(
-        Gain(
-            name,
-            other,
-            over,
-            paired[name, other],
-            float(t_p[name, other]),
-            float(wilcoxon_p[name, other]),
-        )
-        for name, other, over in pairs
-        if other is not None and (name, other) in paired
-    )
+    return [(name, other, over) for name, other, over in pairs if other is not None]
