@@ -14,6 +14,7 @@ from sklearn.model_selection import ParameterGrid
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, LocaError
+from loca.models.params import Strategy
 from loca.models.recommender import BaseEstimator, Recommender, get_params
 from loca.registry import KINDS, MODELS
 
@@ -23,10 +24,9 @@ NEEDED: dict[str, dict[str, Any]] = {
     "Blend": {"parts": (loca.EASE(), loca.Popularity())},
     "GivenEmbeddings": {"embeddings": np.eye(3)},
 }
-ESTIMATORS = {name: kind for name, kind in KINDS.items() if issubclass(kind, BaseEstimator)}
-PARAMETERS = [
-    (name, one) for name, kind in ESTIMATORS.items() for one in inspect.signature(kind).parameters
-]
+DECLARED = {
+    name: kind for name, kind in KINDS.items() if issubclass(kind, BaseEstimator | Strategy)
+}
 # Of no kind that any parameter takes.
 WRONG = [..., math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
 
@@ -43,28 +43,29 @@ def without_doubles(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_a_value_of_a_wrong_kind_is_refused_in_one_line_that_names_the_parameter(
-    name: str, parameter: str, wrong: Any
+@pytest.mark.parametrize("name", DECLARED)
+def test_values_of_a_wrong_kind_are_refused_in_one_line_that_names_the_parameter(
+    name: str,
 ) -> None:
-    with pytest.raises(ConfigError) as refused:
-        ESTIMATORS[name](**{**NEEDED.get(name, {}), parameter: wrong})
-    line = str(refused.value)
-    assert "\n" not in line
-    assert parameter.split("_")[-1] in line
+    for parameter in inspect.signature(DECLARED[name]).parameters:
+        for wrong in WRONG:
+            with pytest.raises(ConfigError) as refused:
+                DECLARED[name](**{**NEEDED.get(name, {}), parameter: wrong})
+            line = str(refused.value)
+            assert "\n" not in line
+            assert parameter.split("_")[-1] in line
 
 
-@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
-def test_none_is_refused_where_it_is_not_a_value(name: str, parameter: str) -> None:
-    kind = ESTIMATORS[name]
-    annotation = str(inspect.signature(kind).parameters[parameter].annotation)
-    given = {**NEEDED.get(name, {}), parameter: None}
-    if "None" in annotation:
-        assert get_params(kind(**given))[parameter] is None
-    else:
-        with pytest.raises(ConfigError, match=parameter.split("_")[-1]):
-            kind(**given)
+@pytest.mark.parametrize("name", DECLARED)
+def test_none_is_refused_where_it_is_not_a_value(name: str) -> None:
+    kind = DECLARED[name]
+    for parameter, declaration in inspect.signature(kind).parameters.items():
+        params = {**NEEDED.get(name, {}), parameter: None}
+        if "None" in str(declaration.annotation):
+            assert get_params(kind(**params))[parameter] is None
+        else:
+            with pytest.raises(ConfigError, match=parameter.split("_")[-1]):
+                kind(**params)
 
 
 def test_a_class_in_place_of_a_model_is_refused_with_what_to_write() -> None:
@@ -106,12 +107,21 @@ def test_every_model_takes_its_own_parameters_again(name: str) -> None:
     assert repr(model) == before
 
 
+def local_ease() -> loca.Loca:
+    return loca.Loca(
+        base=loca.EASE(l2=20.0), communities=loca.Kernels(n=3), combiner=loca.FixedShare(0.5)
+    )
+
+
+LOCAL_EASE = "Loca(base=EASE(l2=20.0), communities=Kernels(n=3), combiner=FixedShare(share=0.5))"
+
+
 def test_a_copy_of_a_fitted_model_is_unfitted(planted_split: Split) -> None:
-    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, alpha=0.5).fit(planted_split.train)
+    model = local_ease().fit(planted_split.train)
     copy = sklearn.base.clone(model)
     assert model.is_fitted
     assert not copy.is_fitted
-    assert repr(copy) == repr(model) == "Loca(base=EASE(l2=20.0), anchors=3, alpha=0.5)"
+    assert repr(copy) == repr(model) == LOCAL_EASE
 
 
 @pytest.mark.parametrize(
@@ -139,13 +149,17 @@ def test_a_model_of_many_parts_prints_a_line_for_each() -> None:
     blend = loca.Blend(
         parts=[
             loca.EASE(l2=20.0, denoising=0.25),
-            loca.Loca(base=loca.EASE(l2=1.5), anchors=70),
+            loca.Loca(base=loca.EASE(l2=1.5), communities=loca.Kernels(n=70)),
             loca.MultVAE(latent=90),
         ]
     )
     assert repr(blend).splitlines() == [
         "Blend(",
-        "    parts=(EASE(l2=20.0, denoising=0.25), Loca(base=EASE(l2=1.5), anchors=70), MultVAE(latent=90)),",
+        "    parts=(",
+        "        EASE(l2=20.0, denoising=0.25),",
+        "        Loca(base=EASE(l2=1.5), communities=Kernels(n=70)),",
+        "        MultVAE(latent=90),",
+        "    ),",
         ")",
     ]
     many = loca.Blend(parts=[blend, *blend.parts, loca.MultVAE(latent=90)])
@@ -173,13 +187,18 @@ def test_what_is_long_and_deep_inside_of_a_model_is_not_written_out() -> None:
 def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(
     planted_split: Split,
 ) -> None:
-    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
+    kernels = loca.Kernels(n=3, embedding=loca.TruncatedSVD(dimensions=4))
+    model = loca.Loca(base=loca.EASE(l2=20.0), communities=kernels)
     params = model.get_params()
-    assert (params["base__l2"], params["embedding__dimensions"], params["anchors"]) == (20.0, 4, 3)
+    assert (params["base__l2"], params["communities__n"]) == (20.0, 3)
+    assert params["communities__embedding"].get_params() == {"dimensions": 4, "seed": 0}
     assert "base__l2" not in model.get_params(deep=False)
     model.fit(planted_split.train)
-    assert model.set_params(base__l2=5.0, anchors=2) is model
-    assert (model.base.get_params()["l2"], model.anchors) == (5.0, 2)
+    assert model.set_params(base__l2=5.0, communities__n=2) is model
+    assert (model.base.get_params()["l2"], model.communities.n) == (5.0, 2)
+    model.set_params(communities__embedding__dimensions=6)
+    assert repr(model.communities) == "Kernels(n=2, embedding=TruncatedSVD(dimensions=6))"
+    assert kernels.n == 3
     assert not model.is_fitted
     whole = loca.clone(loca.Auto(chosen=model), chosen__base__denoising=0.5)
     assert whole.get_params()["chosen__base__denoising"] == 0.5
@@ -204,20 +223,22 @@ def test_a_changed_model_fits_as_one_made_so(planted_split: Split) -> None:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"anchor": 3}, r"unknown parameter 'anchor' for Loca; did you mean 'anchors'"),
+        ({"community": 3}, r"unknown parameter 'community' for Loca; did you mean 'communities'"),
         ({"base__l3": 3.0}, r"unknown parameter 'l3' for EASE; it has l2, denoising, "),
-        ({"anchors__l2": 3.0}, r"unknown parameter 'anchors__l2' for Loca"),
+        ({"seed__l2": 3.0}, r"unknown parameter 'seed__l2' for Loca"),
+        ({"communities__m": 3}, r"unknown parameter 'm' for Kernels"),
         ({"base__l2": "a"}, r"l2: expected a number above 0, found 'a'"),
-        ({"anchors": 5, "base__l2": -1.0}, r"l2: expected a number above 0, found -1.0"),
+        ({"communities__n": 0}, r"n: expected a whole number ≥ 1, found 0"),
+        ({"communities__n": 5, "base__l2": -1.0}, r"l2: expected a number above 0, found -1.0"),
     ],
 )
 def test_a_refused_change_leaves_the_model_as_it_was(
     changed: dict[str, Any], line: str, planted_split: Split
 ) -> None:
-    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, alpha=0.5).fit(planted_split.train)
+    model = local_ease().fit(planted_split.train)
     with pytest.raises(ConfigError, match=line):
         model.set_params(**changed)
-    assert repr(model) == "Loca(base=EASE(l2=20.0), anchors=3, alpha=0.5)"
+    assert repr(model) == LOCAL_EASE
     assert model.is_fitted
 
 
