@@ -23,7 +23,7 @@ from loca.data.splits import Split
 from loca.serving import client as client_module
 from loca.serving.app import Service, Settings
 from loca.serving.client import recency_text
-from loca.serving.server import CalmServer, bind
+from loca.serving.server import GracefulServer, bind
 
 MODELS: dict[str, Callable[[], Any]] = {
     "ease": lambda: loca.EASE(l2=10),
@@ -73,7 +73,7 @@ def address(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
     )
     service, started = Service(settings), threading.Event()
     service.store.load()
-    server = CalmServer(uvicorn.Config(service.app, log_config=None, lifespan="on"))
+    server = GracefulServer(uvicorn.Config(service.app, log_config=None, lifespan="on"))
     server.on_started = started.set
     listening = bind("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -362,7 +362,7 @@ def test_whoever_starts_the_service_does_not_collect_what_it_tells_its_clients(
         with pytest.warns(loca.LocaWarning, match="of a request"):
             remark("leak", "of a request")
 
-    monkeypatch.setattr(server.CalmServer, "run", run)
+    monkeypatch.setattr(server.GracefulServer, "run", run)
     monkeypatch.setattr("loca.serving.app.log_as_json", lambda: None)
     with collect_remarks(lambda one: None) as collected:
         server.serve(Settings({"m": str(tmp_path / "m")}), port=0)

@@ -31,7 +31,7 @@ from loca.serving.app import Service, Settings, log_as_json
 from loca.serving.explorer import map_users
 from loca.serving.model_store import ModelStore, load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
-from loca.serving.server import PatientProtocol
+from loca.serving.server import TimeoutProtocol
 from service_talk import Talk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -693,7 +693,7 @@ def test_what_the_library_logs_is_a_line_of_json_too(
 
 def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_folder: Path) -> None:
     code = (
-        "import sys; from loca.serving.server import PatientProtocol; PatientProtocol.header_seconds = 0.3\n"
+        "import sys; from loca.serving.server import TimeoutProtocol; TimeoutProtocol.header_seconds = 0.3\n"
         "from loca.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, "serve", str(model_folder), "--port", "0"]
@@ -735,7 +735,7 @@ def test_the_rest_of_a_refused_body_is_no_request(model_folder: Path) -> None:
         folders={"films": str(model_folder)}, token="a-token-of-some-length", log_requests=False
     )
     server = uvicorn.Server(
-        uvicorn.Config(Service(settings).app, http=PatientProtocol, lifespan="on", log_config=None)
+        uvicorn.Config(Service(settings).app, http=TimeoutProtocol, lifespan="on", log_config=None)
     )
 
     async def run() -> tuple[bytes, bytes]:
@@ -762,7 +762,7 @@ def test_the_rest_of_a_refused_body_is_no_request(model_folder: Path) -> None:
 
 
 def test_a_reply_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PatientProtocol, "reading_seconds", 0.1)
+    monkeypatch.setattr(TimeoutProtocol, "reading_seconds", 0.1)
     ended = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -772,7 +772,7 @@ def test_a_reply_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         ended.set()
 
     server = uvicorn.Server(
-        uvicorn.Config(app, http=PatientProtocol, lifespan="off", log_config=None)
+        uvicorn.Config(app, http=TimeoutProtocol, lifespan="off", log_config=None)
     )
 
     async def run() -> None:

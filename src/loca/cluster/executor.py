@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from loca.cluster.shards import Job, Shard, load_part
 from loca.cluster.storage import Storage, is_address
 from loca.errors import ConfigError, LocaError, check_counts
-from loca.local.engines.engine import Engine, ManyFits, Validate
+from loca.local.engines.engine import Engine, ManyFits, Validator
 from loca.local.local_models import LocalModels, PreparedBatch
 from loca.local.sharded_models import Portion, ShardedModels, add_answers, split_request
 from loca.models.early_stopping import BestWeights
@@ -65,7 +65,7 @@ class ShardExecutor:
         Storage(self.storage, secrets.token_hex(8)).probe()
 
     def train(
-        self, fits: ManyFits, engine: Engine, validate: Validate | None = None
+        self, fits: ManyFits, engine: Engine, validate: Validator | None = None
     ) -> LocalModels:
         """Return the fitted models, with the numbers of `engine.train`."""
         _check_engine(engine)
@@ -95,7 +95,7 @@ class ShardExecutor:
         fits: ManyFits,
         job: Job,
         storage: Storage,
-        validate: Validate | None,
+        validate: Validator | None,
         progress: Mapping[str, Any],
     ) -> ShardedModels:
         """Return the models of all shards, once these are open."""
@@ -150,7 +150,7 @@ class ShardExecutor:
         self,
         fits: ManyFits,
         job: Job,
-        validate: Validate | None,
+        validate: Validator | None,
         progress: Mapping[str, Any],
     ) -> tuple[int, int]:
         """Return the last epoch and the best, 0 without validation.
@@ -239,7 +239,7 @@ def _check_engine(engine: Engine) -> None:
 def _judge(
     fits: ManyFits,
     models: LocalModels,
-    validate: Validate | None,
+    validate: Validator | None,
     epoch: int,
     best: BestWeights,
 ) -> bool:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the service, from its routes and bodies, and a page that shows it without a script."""
+"""Describe the service as an OpenAPI document, and as a page without a script."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PROBLEMS = {
     "503": "Too many requests wait; Retry-After says when to come back.",
 }
 _OF_A_MODEL = (
-    "The answer; model and fingerprint name the version that gave it, notes say what was left out or "
-    "answered otherwise than requested."
+    "The answer; model and fingerprint name the version that gave it, notes say what was left out "
+    "or answered otherwise than requested."
 )
 _WITH_NOTES = ("/v1/recommend", "/v1/similar", "/v1/explain", "/v1/communities")
 _PARAMETERS = {
@@ -65,7 +65,8 @@ _PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_
 {%- endmacro %}
 {% macro words(schema) %}
 {% if "$ref" in schema %}{{ link(schema["$ref"]) }}
-{%- elif schema.anyOf %}{% for one in schema.anyOf %}{{ words(one) }}{{ "" if loop.last else " or " }}{% endfor %}
+{%- elif schema.anyOf %}
+{%- for option in schema.anyOf %}{{ words(option) }}{{ "" if loop.last else " or " }}{% endfor %}
 {%- elif schema.enum %}{{ schema.enum | join(", ") }}
 {%- elif schema.type == "array" %}list of {{ words(schema["items"] or {}) }}
 {%- else %}{{ schema.type or "any" }}
@@ -76,14 +77,15 @@ _PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_
 <title>{{ api.info.title }}</title><link rel="icon" href="data:,">
 <link rel="stylesheet" href="/explorer/explorer.css"></head>
 <body><main class="api"><h1>{{ api.info.title }} {{ api.info.version }}</h1>
-<p>{{ api.info.description }} <a href="/openapi.json">OpenAPI document</a>, <a href="/">explorer</a>.</p>
+<p>{{ api.info.description }} <a href="/openapi.json">OpenAPI document</a>,
+<a href="/">explorer</a>.</p>
 {% for path, methods in api.paths.items() %}{% for method, about in methods.items() %}
 <section><h2><code>{{ method | upper }} {{ path }}</code></h2><p>{{ about.summary }}</p>
 {% if about.description %}<p>{{ about.description }}</p>{% endif %}
 {% if about.parameters %}<table><tr><th>parameter</th><th>in</th><th>type</th><th>meaning</th></tr>
-{% for one in about.parameters %}
-<tr><td><code>{{ one.name }}</code></td><td>{{ one.in }}</td><td>{{ one.schema.type }}</td>
-<td>{{ one.description }}</td></tr>
+{% for parameter in about.parameters %}
+<tr><td><code>{{ parameter.name }}</code></td><td>{{ parameter.in }}</td>
+<td>{{ parameter.schema.type }}</td><td>{{ parameter.description }}</td></tr>
 {% endfor %}</table>{% endif %}
 {% if about.requestBody %}
 {% set body = about.requestBody.content["application/json"] %}
@@ -98,7 +100,9 @@ _PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_
 <table><tr><th>field</th><th>type</th><th>default</th><th>meaning</th></tr>
 {% for field, about in schema.properties.items() %}
 <tr><td><code>{{ field }}</code></td><td>{{ words(about) }}</td>
-<td>{% if field in schema.required %}required{% elif "default" in about %}{{ about.default | tojson }}{% endif %}</td>
+<td>{% if field in schema.required %}required
+{%- elif "default" in about %}{{ about.default | tojson }}
+{%- endif %}</td>
 <td>{{ about.description }}</td></tr>
 {% endfor %}</table></section>{% endfor %}
 </main></body></html>
@@ -155,19 +159,16 @@ def _parameters(path: str) -> list[dict[str, Any]]:
     """Return the parameters of a path, and of the query behind it."""
     inside = [(name, "path") for name in re.findall(r"{(\w+)}", path)]
     behind = [(name, "query") for name in _QUERIES.get(path, ())]
-    found = []
-    for name, place in [*inside, *behind]:
-        kind, meaning = _PARAMETERS[name]
-        found.append(
-            {
-                "name": name,
-                "in": place,
-                "required": place == "path",
-                "schema": {"type": kind},
-                "description": meaning,
-            }
-        )
-    return found
+    return [
+        {
+            "name": name,
+            "in": location,
+            "required": location == "path",
+            "schema": {"type": _PARAMETERS[name][0]},
+            "description": _PARAMETERS[name][1],
+        }
+        for name, location in [*inside, *behind]
+    ]
 
 
 def _responses(path: str, reply: type | None) -> dict[str, Any]:
@@ -175,11 +176,11 @@ def _responses(path: str, reply: type | None) -> dict[str, Any]:
     media_type = _OTHER_TYPES.get(path, "application/json")
     schema: dict[str, Any] = {} if reply is None else {"schema": _reference(reply)}
     meaning = _OF_A_MODEL if path.startswith(_WITH_NOTES) else "The answer."
-    found: dict[str, Any] = {"200": {"description": meaning, "content": {media_type: schema}}}
+    responses: dict[str, Any] = {"200": {"description": meaning, "content": {media_type: schema}}}
     problem = {"application/problem+json": {"schema": _reference(ProblemDocument)}}
-    for status, meaning in _PROBLEMS.items():
-        found[status] = {"description": meaning, "content": problem}
-    return found
+    for status, reason in _PROBLEMS.items():
+        responses[status] = {"description": reason, "content": problem}
+    return responses
 
 
 def _reference(kind: type) -> dict[str, str]:

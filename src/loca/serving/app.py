@@ -1,4 +1,4 @@
-"""The service as an ASGI application: its routes, who may use them, and how every end becomes a reply."""
+"""The service as an ASGI application: its routes, who may use them, and what becomes a reply."""
 
 from __future__ import annotations
 
@@ -80,15 +80,21 @@ _SAFE_HEADERS = [
     (b"cache-control", b"no-store"),
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        b"font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
+        b"frame-ancestors 'none'",
     ),
 ]
 _OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json")
 _MOST_CLIENTS = 10_000
+_MOST_DIGITS = 12  # of the length of a body
 _LATENCIES = 1000
 _MOST_EXPLAINED = 16
 _MOST_FOUND = 100  # users, and items, of a search
+_LONGEST_SEARCH = 200
+# Upper ends of the bars of histograms.
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
 log = logging.getLogger("loca.service")
 
 
@@ -130,7 +136,7 @@ def reply(document: Any) -> Response:
     return Response(_encoder.encode(document), media_type="application/json")
 
 
-# -- The service -------------------------------------------------------------------------------------------------------
+# -- The service ----------------------------------------------------------------------------------
 
 
 class Service:
@@ -154,7 +160,8 @@ class Service:
         for method, path, endpoint in self._endpoints():
             answer = _answering(endpoint)
             routes.append(Route(path, answer, methods=[method]))
-            self.templates[answer], self.answers[endpoint] = path.replace(":path", ""), answer
+            self.templates[answer] = path.replace(":path", "")
+            self.answers[endpoint] = answer
         self.inner = Starlette(
             routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan
         )
@@ -184,7 +191,8 @@ class Service:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        # The scorer gives the interpreter back for every product; with the usual interval it would wait long to go on.
+        # The scorer gives the interpreter back for every product; with the usual interval it would
+        # wait long to go on.
         sys.setswitchinterval(0.00002)
         if not self.store.versions:
             await asyncio.to_thread(self.store.load)
@@ -203,11 +211,11 @@ class Service:
         while True:
             await asyncio.sleep(self.settings.reload_seconds)
             try:
-                found = await asyncio.to_thread(self.store.reload)
+                reloaded = await asyncio.to_thread(self.store.reload)
             except Exception:  # such as a disk that is gone for a moment
                 log.exception("looking for new versions failed")
                 continue
-            for name, went_well in found.items():
+            for name, went_well in reloaded.items():
                 self.metrics.reloads.labels(name, "loaded" if went_well else "refused").inc()
                 detail = {} if went_well else {"error": self.store.errors[name]}
                 say(
@@ -216,15 +224,16 @@ class Service:
                     fingerprint=self.store.versions[name].fingerprint,
                     **detail,
                 )
-            if found:
+            if reloaded:
                 self._note_models()
 
     def _note_models(self) -> None:
-        serving = {(one.name, one.fingerprint) for one in self.store.versions.values()}
-        for one in self._noted - serving:
-            self.metrics.forget_model(*one)
-        for one in serving:
-            self.metrics.models.labels(*one).set(1)
+        versions = self.store.versions.values()
+        serving = {(version.name, version.fingerprint) for version in versions}
+        for name, fingerprint in self._noted - serving:
+            self.metrics.forget_model(name, fingerprint)
+        for name, fingerprint in serving:
+            self.metrics.models.labels(name, fingerprint).set(1)
         self._noted = serving
 
     def _note_batch(self, size: int) -> None:
@@ -242,37 +251,37 @@ class Service:
 
     async def recommend_user(self, request: Request) -> Response:
         """List the best items for a user, by id."""
-        given = self._query(request, "n", "model", "recency")
-        wanted = ListRequest(
+        query = self._query(request, "n", "model", "recency")
+        list_request = ListRequest(
             user=request.path_params["user"],
-            n=self._length(given),
-            model=given.get("model"),
-            recency=given.get("recency"),
+            n=self._length(query),
+            model=query.get("model"),
+            recency=query.get("recency"),
         )
-        return reply(await self._list(wanted))
+        return reply(await self._list(list_request))
 
     async def recommend_batch(self, request: Request) -> Response:
         """Answer several requests for lists, each with a list or with a problem of its own."""
-        wanted = decode(_decode_batch, await self._body(request)).requests
-        if sum(one.explain for one in wanted) > _MOST_EXPLAINED:
+        list_requests = decode(_decode_batch, await self._body(request)).requests
+        if sum(list_request.explain for list_request in list_requests) > _MOST_EXPLAINED:
             raise Problem(
                 422, f"explain: expected for at most {_MOST_EXPLAINED} requests of a batch"
             )
-        answers = await asyncio.gather(*(self._answer_of_batch(one) for one in wanted))
+        answers = await asyncio.gather(*map(self._answer_of_batch, list_requests))
         return reply(BatchReply(answers))
 
-    async def _answer_of_batch(self, wanted: ListRequest) -> ListReply | ProblemReply:
+    async def _answer_of_batch(self, request: ListRequest) -> ListReply | ProblemReply:
         with collect_remarks(no_warning):
             try:
-                return await self._list(wanted)
+                return await self._list(request)
             except Exception as error:
                 return ProblemReply(as_problem(error).document())
 
-    async def _list(self, wanted: ListRequest) -> ListReply:
-        query = await self._read(wanted)
+    async def _list(self, request: ListRequest) -> ListReply:
+        query = await self._read(request)
         version = query.version
-        found, place = await self.scorer.find_list(query.options, query.who, wanted.n)
-        items = listed_items(version, found, place, wanted.n)
+        lists, number = await self.scorer.find_list(query.options, query.who, request.n)
+        items = listed_items(version, lists, number, request.n)
         if not query.is_empty:
             remark_no_preference([item.score for item in items], version.known.n_items)
         answer = ListReply(
@@ -284,19 +293,19 @@ class Service:
         )
         if query.history is not None:
             answer.history = shown_history(version, query.history)
-        if wanted.explain:
+        if request.explain:
             answer.explanation = None
             if not query.is_empty:
-                answer.explanation = await self._explanation(query, None, wanted.n)
+                answer.explanation = await self._explanation(query, None, request.n)
         answer.notes = told_notes()
         return answer
 
-    async def _read(self, wanted: ListRequest) -> ListQuery:
+    async def _read(self, request: ListRequest) -> ListQuery:
         """Return what a request means; what is unknown or too much is refused before it waits."""
-        version = self._version(wanted.model)
-        if takes_long(wanted):
-            return await asyncio.to_thread(self.reader.read, wanted, version)
-        return self.reader.read(wanted, version)
+        version = self._version(request.model)
+        if takes_long(request):
+            return await asyncio.to_thread(self.reader.read, request, version)
+        return self.reader.read(request, version)
 
     def _version(self, name: str | None) -> ModelVersion:
         try:
@@ -307,19 +316,21 @@ class Service:
     async def similar(self, request: Request) -> Response:
         """List the items most similar to an item, by the model's own measure of similarity.
 
-        A score is that similarity, at most 1; only items with one above 0 are listed. A model that knows no similarity
-        of items, such as Popularity, answers 422. What goes with an item is POST /v1/recommend with it as the history.
+        A score is that similarity, at most 1; only items with one above 0 are listed. A model that
+        knows no similarity of items, such as Popularity, answers 422. What goes with an item is
+        POST /v1/recommend with it as the history.
         """
-        given = self._query(request, "n", "model")
-        version, n = self._version(given.get("model")), self._length(given)
+        query = self._query(request, "n", "model")
+        version = self._version(query.get("model"))
+        n = self._length(query)
         row = self.reader.item_row(request.path_params["item"], version)
         item = version.item_ids[row]
-        found = await self.scorer.call(lambda: version.model.similar_items([item], n))
+        lists = await self.scorer.call(lambda: version.model.similar_items([item], n))
         answer = SimilarReply(
             model=version.name,
             fingerprint=version.fingerprint,
             item=item,
-            items=listed_items(version, found, 0, n),
+            items=listed_items(version, lists, 0, n),
             notes=told_notes(),
             title=None if version.titles is None else version.titles[row],
         )
@@ -329,89 +340,94 @@ class Service:
 
     async def explain(self, request: Request) -> Response:
         """Explain a list, or the score of one item."""
-        wanted = decode(_decode_explain, await self._body(request))
-        query = await self._read(wanted)
-        version, item = query.version, None
-        if wanted.item is not None:
-            item = version.item_ids[self.reader.item_row(wanted.item, version, "item: ")]
+        explain_request = decode(_decode_explain, await self._body(request))
+        query = await self._read(explain_request)
+        version = query.version
+        item = None
+        if explain_request.item is not None:
+            row = self.reader.item_row(explain_request.item, version, "item: ")
+            item = version.item_ids[row]
         if query.is_empty:
             raise Problem(422, "there is no history that a list could be explained from")
-        explanation = await self._explanation(query, item, wanted.n)
+        explanation = await self._explanation(query, item, explain_request.n)
         return reply({**version.about(), **explanation, "notes": told_notes()})
 
     async def _explanation(self, query: ListQuery, item: Id | None, n: int) -> dict[str, Any]:
-        """Return why a list is what it is, or one item's score; nobody without a history comes here."""
-        version, options = query.version, query.options
+        """Return why a list is what it is, or one item's score, for somebody with a history."""
+        version = query.version
+        options = query.options
         explained: Id | list[Id] | None = item
         if item is None and not options.is_plain:
             # The items of this list, not of that without conditions.
-            listed, place = await self.scorer.find_list(options, query.who, n)
-            item_rows = listed.item_rows[place, :n].tolist()
+            lists, number = await self.scorer.find_list(options, query.who, n)
+            item_rows = lists.item_rows[number, :n].tolist()
             explained = [version.item_ids[row] for row in item_rows if row >= 0]
         who: Any = query.user
         if query.history is None:
             n_items = len(version.known.items_of(version.known.users.row(who)))
         else:
-            who, n_items = {"history": query.who}, len(query.history)
+            who = {"history": query.who}
+            n_items = len(query.history)
         if explained is None and n_items * n > self.settings.most_reasons:
-            most = f"{max(1, self.settings.most_reasons // n_items):,} explained"
-            found = f"a history of {n_items:,}, found {n:,}"
-            raise Problem(422, f"n: expected at most {most} for {found}")
+            most = max(1, self.settings.most_reasons // n_items)
+            limit = f"at most {most:,} explained for a history of {n_items:,}"
+            raise Problem(422, f"n: expected {limit}, found {n:,}")
 
         def find() -> dict[str, Any]:
-            found = explain(options.model, who, explained, n, recency=options.recency)
+            explanation = explain(options.model, who, explained, n, recency=options.recency)
             counts = explorer.history_counts(options.model, who, recency=options.recency)
-            return {**found.to_json(), "counts": counts}
+            return {**explanation.to_json(), "counts": counts}
 
-        explanation: dict[str, Any] = await self.scorer.call(find)
-        return explanation
+        document: dict[str, Any] = await self.scorer.call(find)
+        return document
 
     async def communities(self, request: Request) -> Response:
         """List the communities of a model."""
         version = self._version(self._query(request, "model").get("model"))
         users = await self._map(version)
-        found = await self.scorer.call(partial(explorer.list_communities, version.model, users))
-        return reply({**version.about(), **found, "notes": self._community_notes(version)})
+        listed = await self.scorer.call(partial(explorer.list_communities, version.model, users))
+        return reply({**version.about(), **listed, "notes": self._community_notes(version)})
 
     async def community(self, request: Request) -> Response:
-        """Describe a community: who is in it, what they take, and its list beside the global one."""
-        given = self._query(request, "n", "model")
-        version, n = self._version(given.get("model")), self._length(given)
+        """Describe a community: who is in it, what they take, its list and the global one."""
+        query = self._query(request, "n", "model")
+        version = self._version(query.get("model"))
+        n = self._length(query)
         number = whole_number(request.path_params, "number")
         users = await self._map(version)
         try:
-            found = await self.scorer.call(
+            described = await self.scorer.call(
                 partial(explorer.describe_community, version.model, number, n, users)
             )
         except DataError as error:
             raise Problem(404, str(error)) from None
-        return reply({**version.about(), **found, "notes": self._community_notes(version)})
+        return reply({**version.about(), **described, "notes": self._community_notes(version)})
 
     @staticmethod
     def _community_notes(version: ModelVersion) -> list[Note]:
         """Return what was told now, and what the fit has to say of its communities."""
-        of_fit = [one for one in version.model.remarks_ if one.kind == "communities"]
+        of_fit = [note for note in version.model.remarks_ if note.kind == "communities"]
         return [*told_notes(), *as_notes(of_fit)]
 
     # Users
 
     async def search(self, request: Request) -> Response:
         """Find users and items by the beginning of an id, or by words of a title."""
-        given = self._query(request, "q", "what", "n", "model")
-        version = self._version(given.get("model"))
-        n = number_between(given, "n", 1, _MOST_FOUND, 20)
-        what = given.get("what", "all")
+        query = self._query(request, "q", "what", "n", "model")
+        version = self._version(query.get("model"))
+        n = number_between(query, "n", 1, _MOST_FOUND, 20)
+        what = query.get("what", "all")
         if what not in ("users", "items", "all"):
             raise Problem(422, f"what: expected users, items or all, found {what!r:.60}")
-        found = await asyncio.to_thread(
-            explorer.search, version.known, given.get("q", "")[:200], what, n
-        )
-        return reply({**version.about(), **found})
+        text = query.get("q", "")[:_LONGEST_SEARCH]
+        rows = await asyncio.to_thread(explorer.search, version.known, text, what, n)
+        return reply({**version.about(), **rows})
 
     async def user(self, request: Request) -> Response:
         """Return the row of a user and the place on the map, by id."""
         version = self._version(self._query(request, "model").get("model"))
-        users, user_id = version.known.users, request.path_params["user"]
+        users = version.known.users
+        user_id = request.path_params["user"]
         if user_id not in users:
             self.metrics.count_unknown("user")
             raise Problem(404, f"unknown user {user_id!r:.100}; search with GET /v1/search?q=")
@@ -420,7 +436,8 @@ class Service:
     async def map_user(self, request: Request) -> Response:
         """Return the user of a point of the map, by row."""
         version = self._version(self._query(request, "model").get("model"))
-        row, n_users = whole_number(request.path_params, "row"), version.known.n_users
+        row = whole_number(request.path_params, "row")
+        n_users = version.known.n_users
         if not 0 <= row < n_users:
             raise Problem(404, f"unknown user row {row}; this model has rows 0 to {n_users - 1:,}")
         return await self._user_of_row(version, row)
@@ -432,8 +449,9 @@ class Service:
     async def map(self, request: Request) -> Response:
         """Return the users as points.
 
-        After the letters LOCAMAP1 come little-endian numbers: of users and communities (two uint32), then x and y of
-        each user (two float32, within −1 … 1), their rows (uint32), and their communities (uint16, 65535 for none).
+        After the letters LOCAMAP1 come little-endian numbers: of users and communities (two
+        uint32), then x and y of each user (two float32, within −1 … 1), their rows (uint32), and
+        their communities (uint16, 65535 for none).
         """
         version = self._version(self._query(request, "model").get("model"))
         users = await self._map(version)
@@ -442,9 +460,8 @@ class Service:
 
     async def _map(self, version: ModelVersion) -> explorer.UserMap:
         async with self._mapping:
-            if (
-                "user_map" not in version.__dict__
-            ):  # it takes a while, once; lists are found meanwhile
+            if "user_map" not in vars(version):
+                # It takes a while, once; lists are found meanwhile.
                 await asyncio.to_thread(lambda: version.user_map)
         return version.user_map
 
@@ -460,34 +477,36 @@ class Service:
     # The service itself
 
     async def models(self, request: Request) -> Response:
-        """List the served models, with the notes of their fits, and say how requests are answered."""
-        listed = []
-        for name, version in self.store.versions.items():
-            facts = explorer.model_facts(version.model)
-            about = {
+        """List the served models with the notes of their fits, and how requests are answered."""
+        models = [
+            {
                 "name": name,
                 "fingerprint": version.fingerprint,
                 "folder": version.folder.name,
+                **explorer.model_facts(version.model),
+                "loaded_at": version.loaded_at,
+                "error": self.store.errors.get(name),
             }
-            listed.append(
-                {
-                    **about,
-                    **facts,
-                    "loaded_at": version.loaded_at,
-                    "error": self.store.errors.get(name),
-                }
-            )
-        p50, p99 = (
-            np.percentile(self.latencies, [50, 99]).tolist() if self.latencies else (None, None)
-        )
-        health = {
+            for name, version in self.store.versions.items()
+        ]
+        p50, p99 = self._percentiles()
+        document = {
+            "models": models,
+            "default": next(iter(self.store.versions)),
             "requests": self.requests,
             "p50_ms": p50,
             "p99_ms": p99,
             "queue": len(self.scorer),
+            "version": loca.__version__,
         }
-        default = next(iter(self.store.versions))
-        return reply({"models": listed, "default": default, **health, "version": loca.__version__})
+        return reply(document)
+
+    def _percentiles(self) -> tuple[float | None, float | None]:
+        """Return the median latency in milliseconds, and that of the slowest hundredth."""
+        if not self.latencies:
+            return None, None
+        p50, p99 = np.percentile(self.latencies, [50, 99]).tolist()
+        return p50, p99
 
     async def live(self, request: Request) -> Response:
         """Say that the process is there."""
@@ -513,7 +532,7 @@ class Service:
 
     def _openapi(self) -> dict[str, Any]:
         pages = (self.openapi, self.docs, self.page)
-        endpoints = [one for one in self._endpoints() if one[2] not in pages]
+        endpoints = [endpoint for endpoint in self._endpoints() if endpoint[2] not in pages]
         bodies = {
             "/v1/recommend": ListRequest,
             "/v1/recommend/batch": BatchRequest,
@@ -530,19 +549,15 @@ class Service:
     # What comes in
 
     async def _body(self, request: Request) -> bytes:
-        most = self.settings.body_bytes
+        parts = []
+        size = 0
         try:
             async with asyncio.timeout(self.settings.body_seconds):
-                parts, size = [], 0
                 async for part in request.stream():
                     parts.append(part)
                     size += len(part)
-                    if size > most:
-                        raise Problem(
-                            413,
-                            f"expected a body of at most {most:,} bytes",
-                            {"connection": "close"},
-                        )
+                    if size > self.settings.body_bytes:
+                        raise _too_large(self.settings)
         except TimeoutError:
             seconds = f"{self.settings.body_seconds:g}"
             raise Problem(
@@ -552,16 +567,24 @@ class Service:
 
     def _query(self, request: Request, *names: str) -> dict[str, str]:
         """Return the parameters of an address, each of them known and given once."""
-        given: dict[str, str] = {}
+        query: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
-            if name not in names or name in given:
-                found = "twice" if name in given else f"; expected {', '.join(names)}"
-                raise Problem(400, f"unexpected parameter {name!r:.60}{found}")
-            given[name] = value
-        return given
+            if name in query:
+                raise Problem(400, f"unexpected parameter {name!r:.60} twice")
+            if name not in names:
+                expected = ", ".join(names)
+                raise Problem(400, f"unexpected parameter {name!r:.60}; expected {expected}")
+            query[name] = value
+        return query
 
-    def _length(self, given: Mapping[str, str]) -> int:
-        return number_between(given, "n", 1, self.settings.most_items, 10)
+    def _length(self, query: Mapping[str, str]) -> int:
+        return number_between(query, "n", 1, self.settings.most_items, 10)
+
+
+def _too_large(settings: Settings) -> Problem:
+    """Return the refusal of a body; what is left of it is not read."""
+    expected = f"expected a body of at most {settings.body_bytes:,} bytes"
+    return Problem(413, expected, {"connection": "close"})
 
 
 def decode(decoder: Callable[[bytes], Any], body: bytes) -> Any:
@@ -584,7 +607,7 @@ def page_files() -> dict[str, bytes]:
     }
 
 
-# -- Every end becomes a reply -----------------------------------------------------------------------------------------
+# -- What becomes a reply -------------------------------------------------------------------------
 
 
 def as_problem(error: BaseException) -> Problem:
@@ -596,9 +619,8 @@ def as_problem(error: BaseException) -> Problem:
     if isinstance(error, LocaError):
         return Problem(422, str(error))
     if isinstance(error, HTTPException):
-        allowed = {
-            name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"
-        }
+        headers = error.headers or {}
+        allowed = {name: value for name, value in headers.items() if name.lower() == "allow"}
         detail = str(error.detail)
         if error.status_code == 404:
             detail = "there is nothing at this address; GET /docs lists what there is"
@@ -629,45 +651,46 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 class Metrics:
-    """Counters and histograms, by the template of the route; of all workers where there are several."""
+    """Counters and histograms, by the template of the route; of all workers together."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # when each counter began says nothing to anybody here
+        # When each counter began is of no use here.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        given: dict[str, Any] = {"registry": self.registry}
         self.is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
-        self.requests = Counter("loca_requests", "Requests answered.", ["route", "status"], **given)
-        times = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+        here: dict[str, Any] = {"registry": self.registry}
+        of_workers: dict[str, Any] = {**here, "multiprocess_mode": "livesum"}
+        self.requests = Counter("loca_requests", "Requests answered.", ["route", "status"], **here)
         self.seconds = Histogram(
-            "loca_request_seconds", "Time of a request.", ["route"], buckets=times, **given
+            "loca_request_seconds", "Time of a request.", ["route"], buckets=_SECONDS, **here
         )
-        sizes = (1, 2, 4, 8, 16, 32, 64)
         self.batch_sizes = Histogram(
-            "loca_batch_size", "Requests that were answered together.", buckets=sizes, **given
+            "loca_batch_size", "Requests that were answered together.", buckets=_SIZES, **here
         )
         self.unknown = Counter(
-            "loca_unknown_ids", "Ids and titles that no model knows.", ["what"], **given
+            "loca_unknown_ids", "Ids and titles that no model knows.", ["what"], **here
         )
         self.reloads = Counter(
-            "loca_reloads", "New versions of a model.", ["model", "result"], **given
+            "loca_reloads", "New versions of a model.", ["model", "result"], **here
         )
-        lives: dict[str, Any] = {**given, "multiprocess_mode": "livesum"}
-        self.queue = Gauge("loca_queue_length", "Requests that wait.", **lives)
-        self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **lives)
+        self.queue = Gauge("loca_queue_length", "Requests that wait.", **of_workers)
+        self.models = Gauge(
+            "loca_model", "Versions that serve.", ["name", "fingerprint"], **of_workers
+        )
 
     def count_unknown(self, what: str) -> None:
         """Count a user, an item or a title that is not known."""
         self.unknown.labels(what).inc()
 
     def forget_model(self, name: str, fingerprint: str) -> None:
-        """A version serves no more; figures that workers share cannot be removed."""
+        """Note that a version serves no more; figures that workers share cannot be removed."""
         if self.is_shared:
             self.models.labels(name, fingerprint).set(0)
         else:
             self.models.remove(name, fingerprint)
 
     def text(self) -> bytes:
-        """All of them as Prometheus reads them."""
+        """Return all figures as Prometheus reads them."""
         registry = self.registry
         if self.is_shared:
             registry = CollectorRegistry()
@@ -680,9 +703,8 @@ class Gate:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.token = (
-            None if service.settings.token is None else f"Bearer {service.settings.token}".encode()
-        )
+        token = service.settings.token
+        self.token = None if token is None else f"Bearer {token}".encode()
         self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -692,92 +714,110 @@ class Gate:
             return
         if scope["type"] != "http":
             return
-        started, status = time.perf_counter(), 500
+        started = time.perf_counter()
+        status = 500
 
         async def send_safely(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(one for one in _SAFE_HEADERS if one[0] not in given),
-                ]
+                headers = message["headers"]
+                names = {name for name, _ in headers}
+                missing = [header for header in _SAFE_HEADERS if header[0] not in names]
+                message["headers"] = [*headers, *missing]
             await send(message)
 
         try:
-            if refused := self._refuse(scope):
-                await refused.response()(scope, receive, send_safely)
-            else:
+            refusal = self._refuse(scope)
+            if refusal is None:
                 await self._answer(scope, receive, send_safely)
+            else:
+                await refusal.response()(scope, receive, send_safely)
         except ClientDisconnect:
             status = 499
-        took = time.perf_counter() - started
+        seconds = time.perf_counter() - started
         route = service.templates.get(scope.get("endpoint", self), "none")
         service.metrics.requests.labels(route, status).inc()
-        service.metrics.seconds.labels(route).observe(took)
+        service.metrics.seconds.labels(route).observe(seconds)
         service.requests += 1
         if route.startswith(("/v1/recommend", "/v1/explain")):
-            service.latencies.append(took * 1000)
+            service.latencies.append(seconds * 1000)
         if service.settings.log_requests:
-            say(method=scope["method"], route=route, status=status, ms=round(took * 1000, 2))
+            milliseconds = round(seconds * 1000, 2)
+            say(method=scope["method"], route=route, status=status, ms=milliseconds)
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Lists, which most requests are for, are found without a look at all routes."""
-        endpoint, path = None, scope["path"]
+        """Answer a request; lists, which most ask for, without a look at all routes."""
+        path = scope["path"]
+        endpoint: Callable[[Request], Awaitable[Response]]
         if scope["method"] == "POST" and path == "/v1/recommend":
             endpoint = self.service.recommend
         elif scope["method"] == "GET" and path.startswith("/v1/recommend/"):
-            endpoint, scope["path_params"] = (
-                self.service.recommend_user,
-                {"user": path.removeprefix("/v1/recommend/")},
-            )
-        if endpoint is None:
+            endpoint = self.service.recommend_user
+            scope["path_params"] = {"user": path.removeprefix("/v1/recommend/")}
+        else:
             await self.service.inner(scope, receive, send)
             return
-        scope["endpoint"] = answer = self.service.answers[endpoint]
-        await (await answer(Request(scope, receive)))(scope, receive, send)
+        answer = self.service.answers[endpoint]
+        scope["endpoint"] = answer
+        response = await answer(Request(scope, receive))
+        await response(scope, receive, send)
 
     def _refuse(self, scope: MutableMapping[str, Any]) -> Problem | None:
-        settings, headers = self.service.settings, dict(scope["headers"])
-        if settings.local_only and (host := headers.get(b"host", b"").decode("latin-1")):
-            # A page of another site must not reach a service of this machine by a name of its own.
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if not is_loopback(name):
-                return Problem(421, "expected a request to localhost")
-        if settings.rate and (
-            wait := self._wait(scope)
-        ):  # before the token: guesses are requests too
-            return Problem(
-                429,
-                f"expected at most {settings.rate:g} requests a second",
-                {"retry-after": str(wait)},
-            )
-        path = scope["path"]
-        if self.token is not None and path not in _OPEN and not path.startswith("/explorer/"):
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, self.token):
-                return Problem(
-                    401,
-                    "expected the header Authorization: Bearer TOKEN",
-                    {"www-authenticate": "Bearer"},
-                )
-        size = headers.get(b"content-length", b"0")
-        if not size.isdigit() or len(size) > 12 or int(size) > settings.body_bytes:
-            return Problem(
-                413,
-                f"expected a body of at most {settings.body_bytes:,} bytes",
-                {"connection": "close"},
-            )
-        return None
+        """Return why a request is not answered; None where it is.
 
-    def _wait(self, scope: MutableMapping[str, Any]) -> int:
-        """Seconds until a client may go on, 0 where it may at once: a bucket of the requests of one second."""
-        client, now, rate = (
-            (scope.get("client") or ("",))[0],
-            time.monotonic(),
-            self.service.settings.rate,
+        Rates come before tokens: guesses are requests too.
+        """
+        headers = dict(scope["headers"])
+        return (
+            self._refuse_host(headers)
+            or self._refuse_rate(scope)
+            or self._refuse_token(scope["path"], headers)
+            or self._refuse_size(headers)
         )
+
+    def _refuse_host(self, headers: Mapping[bytes, bytes]) -> Problem | None:
+        """Refuse other names than this machine's own.
+
+        A page of another site must not reach a service of this machine by a name of that site.
+        """
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self.service.settings.local_only or not host:
+            return None
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        return None if is_loopback(name) else Problem(421, "expected a request to localhost")
+
+    def _refuse_rate(self, scope: MutableMapping[str, Any]) -> Problem | None:
+        rate = self.service.settings.rate
+        seconds = self._seconds_to_wait(scope, rate) if rate else 0
+        if not seconds:
+            return None
+        expected = f"expected at most {rate:g} requests a second"
+        return Problem(429, expected, {"retry-after": str(seconds)})
+
+    def _refuse_token(self, path: str, headers: Mapping[bytes, bytes]) -> Problem | None:
+        if self.token is None or path in _OPEN or path.startswith("/explorer/"):
+            return None
+        if hmac.compare_digest(headers.get(b"authorization", b""), self.token):
+            return None
+        expected = "expected the header Authorization: Bearer TOKEN"
+        return Problem(401, expected, {"www-authenticate": "Bearer"})
+
+    def _refuse_size(self, headers: Mapping[bytes, bytes]) -> Problem | None:
+        settings = self.service.settings
+        size = headers.get(b"content-length", b"0")
+        is_number = size.isdigit() and len(size) <= _MOST_DIGITS
+        if is_number and int(size) <= settings.body_bytes:
+            return None
+        return _too_large(settings)
+
+    def _seconds_to_wait(self, scope: MutableMapping[str, Any], rate: float) -> int:
+        """Return the seconds until a client may go on, 0 where it may at once.
+
+        It has a bucket of the requests of one second.
+        """
+        client = (scope.get("client") or ("",))[0]
+        now = time.monotonic()
         most = max(rate, 1.0)
         left, last = self.buckets.pop(client, (most, now))
         left = min(most, left + (now - last) * rate)
@@ -791,24 +831,23 @@ class _JsonHandler(logging.Handler):
     """Writes what is logged as lines of JSON."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        trace = (
-            {}
-            if record.exc_info is None
-            else {"trace": logging.Formatter().formatException(record.exc_info)}
-        )
-        say(event=record.levelname.lower(), message=record.getMessage(), **trace)
+        values = {"event": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info is not None:
+            values["trace"] = logging.Formatter().formatException(record.exc_info)
+        say(**values)
 
 
 def log_as_json() -> None:
-    """Let what goes wrong inside the library and inside its server be log lines too, and nothing else be logged."""
+    """Let what goes wrong inside the library and its server be log lines too, and log no more."""
     for name in ("loca", "uvicorn.error"):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [_JsonHandler(logging.WARNING)], False
+        logger.handlers = [_JsonHandler(logging.WARNING)]
+        logger.propagate = False
 
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
+    """Return whether an address can be reached from this machine alone."""
     if host.lower() == "localhost":
         return True
     with suppress(ValueError):

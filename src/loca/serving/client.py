@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -26,18 +27,22 @@ from loca.local.explain import (
     PartAnswer,
 )
 from loca.remarks import KINDS, Remark, keeps_remarks, tell_remarks
+from loca.typing import FloatArray
 
 if TYPE_CHECKING:
     import httpx
 else:
     try:
         import httpx
-    except ImportError:  # the name is public, with the extra installed or without; making a client says what to install
+    except ImportError:
+        # The name is public, with the extra or without; making a client says what to install.
         httpx = None
 
 # Requests that go together, and their bytes: half of what a service takes by default.
-_BATCH, _BATCH_BYTES = 256, 500_000
-_TRIES, _LONGEST_WAIT = 4, 10.0
+_BATCH = 256
+_BATCH_BYTES = 500_000
+_TRIES = 4
+_LONGEST_WAIT = 10.0
 _AGE_UNITS = {"positions": "", "time": "steps", "seconds": "s"}
 _NOT_TOLD = ("history-cut",)  # notes on what a reply repeats of a request, which nobody sees here
 Document = dict[str, Any]
@@ -46,10 +51,11 @@ Document = dict[str, Any]
 class Client:
     """Ask a service for lists and explanations, with the methods of a model.
 
-    Lists, explanations and errors are those of a model in this process: the same classes, the same ids and scores.
-    What the service notes of a list, such as a user whom it does not know, is a `LocaWarning` here and in the
-    `remarks` of the lists. Items are named by id, never by title. A busy service is tried again after the time that it
-    names. One client may be used by several threads.
+    Lists, explanations and errors are those of a model in this process: the same classes, the same
+    ids and scores. What the service notes of a list, such as a user whom it does not know, is a
+    `LocaWarning` here and in the `remarks` of the lists. Items are named by id, never by title. A
+    busy service is tried again after the time that it names. One client may be used by several
+    threads.
 
     Parameters
     ----------
@@ -84,7 +90,8 @@ class Client:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ConfigError("token: expected letters, digits and signs of ASCII")
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self.url, self.model = url, model
+        self.url = url
+        self.model = model
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
         except (httpx.InvalidURL, TypeError) as error:
@@ -119,12 +126,15 @@ class Client:
         on_unknown: OnUnknown = "error",
         recency: HistoryWeights = "model",
     ) -> Recommendations:
-        """Find the n best items for each user, as `loca.recommend` does; many users are sent in batches.
+        """Find the n best items for each user, as `loca.recommend` does.
+
+        Many users are sent in batches.
 
         Parameters
         ----------
         who : user id, list of ids, list or dict of histories
-            Users that the model knows, by id; or anybody's histories, lists of item ids, oldest first.
+            Users that the model knows, by id; or anybody's histories, lists of item ids, oldest
+            first.
         n : int, default 10
             How many items to list for each user.
         hide_seen : bool, default True
@@ -134,11 +144,11 @@ class Client:
         never : iterable of ids or None, default None
             Items to leave out.
         candidates : dict or None, default None
-            The items to choose from for each user id; a user who is not in it may get any. Those of users who are not
-            asked for are refused.
+            The items to choose from for each user id; a user who is not in it may get any. Those of
+            users who are not asked for are refused.
         on_unknown : {"error", "skip", "popular"}, default "error"
-            What becomes of unknown users, unknown items of a history and empty histories. Unknown items of `only`,
-            `never` and `candidates` are refused whatever it says.
+            What becomes of unknown users, unknown items of a history and empty histories. Unknown
+            items of `only`, `never` and `candidates` are refused whatever it says.
         recency : Recency, None or "model", default "model"
             How the items of a history are weighted: by the model's recency, all alike, or so.
 
@@ -152,30 +162,24 @@ class Client:
         for name, ids in (("only", only), ("never", never)):
             if ids is not None:
                 shared[name] = _plain_ids(name, ids)
-        kind = type(candidates)
-        if candidates is not None and not issubclass(kind, Mapping):
-            raise DataError(
-                f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}"
-            )
-        chosen = {
-            str(user): _plain_ids(f"candidates of {user}", ids)
-            for user, ids in (candidates or {}).items()
-        }
-        asks = _asks(who)
-        _check_asked(chosen, {str(user) for user, _ in asks})
-        bodies = [
-            {**shared, **one, **({"candidates": chosen[str(user)]} if str(user) in chosen else {})}
-            for user, one in asks
-        ]
+        candidate_ids = _candidate_ids(candidates)
+        questions = _questions(who)
+        users = [user for user, _ in questions]
+        _check_candidates(candidate_ids, {str(user) for user in users})
+        bodies = []
+        for user, question in questions:
+            body = {**shared, **question}
+            if str(user) in candidate_ids:
+                body["candidates"] = candidate_ids[str(user)]
+            bodies.append(body)
         answers = list(self._batches(bodies))
         _tell_notes(answers)
-        lists = [answer["items"] for answer in answers]
-        return _as_recommendations([user for user, _ in asks], lists, n)
+        return _as_recommendations(users, [answer["items"] for answer in answers], n)
 
     @check_arguments
     @keeps_remarks
     def similar_items(self, items: Any, n: int = 10) -> Recommendations:
-        """Find the items that are most similar to each of some items, as `Recommender.similar_items` does.
+        """Find the items that are most similar to each of some items.
 
         Parameters
         ----------
@@ -187,8 +191,9 @@ class Client:
         Returns
         -------
         Recommendations
-            Its `users` are the given items, its scores the similarities. Only similarities above 0 are listed; other
-            places stay empty.
+            Its `users` are the given items, its scores the similarities, as of
+            `Recommender.similar_items`. Only similarities above 0 are listed; other places stay
+            empty.
         """
         n = check_list_length(n)
         if isinstance(items, str | int | float | np.generic):
@@ -202,7 +207,7 @@ class Client:
     def explain(
         self, who: Any, item: Id | None = None, n: int = 5, *, recency: HistoryWeights = "model"
     ) -> Explanation:
-        """Explain the list for one history: which of its items speak for each listed item, and by how much.
+        """Explain the list for one history: which of its items speak for each listed item.
 
         Parameters
         ----------
@@ -220,16 +225,16 @@ class Client:
         Explanation
             Prints as text; `to_polars` and `to_pandas` give the contributions.
         """
-        asks = _asks(who)
-        if len(asks) != 1:
-            raise DataError(f"explain: expected one history, found {len(asks)}")
-        [(user, body)] = asks
-        body |= self._shared(check_list_length(n), recency)
+        questions = _questions(who)
+        if len(questions) != 1:
+            raise DataError(f"explain: expected one history, found {len(questions)}")
+        [(user, question)] = questions
+        body = {**question, **self._shared(check_list_length(n), recency)}
         if item is not None:
             body["item"] = item.item() if isinstance(item, np.generic) else item
-        found = self._send("POST", "v1/explain", body)
-        _tell_notes([found])
-        return _explanation(found if "user" in body else {**found, "user": user})
+        answer = self._send("POST", "v1/explain", body)
+        _tell_notes([answer])
+        return _explanation(answer if "user" in question else {**answer, "user": user})
 
     def communities(self) -> Document:
         """Return the communities of the model.
@@ -237,7 +242,8 @@ class Client:
         Returns
         -------
         dict
-            Their kind, the global share `alpha`, and for each its number, name, members and place on the map.
+            Their kind, the global share `alpha`, and for each its number, name, members and place
+            on the map.
         """
         return self._get("v1/communities")
 
@@ -254,7 +260,8 @@ class Client:
         Returns
         -------
         dict
-            Its name and members, what they take beyond others, typical users, its list and that of the global model.
+            Its name and members, what they take beyond others, typical users, its list and that of
+            the global model.
         """
         return self._get(f"v1/communities/{number}", n=n)
 
@@ -264,83 +271,93 @@ class Client:
         Returns
         -------
         dict
-            Its models with their names and fingerprints, the name of the default one, and how requests are answered.
+            Its models with their names and fingerprints, the name of the default one, and how
+            requests are answered.
         """
         return self._send("GET", "v1/models")
 
     def _shared(self, n: int, recency: HistoryWeights) -> Document:
-        """What a request says beside who wants the list."""
-        body: Document = {"n": n} if self.model is None else {"n": n, "model": self.model}
-        return body if recency == "model" else body | {"recency": recency_text(recency)}
+        """Return what a request says beside who wants the list."""
+        body: Document = {"n": n}
+        if self.model is not None:
+            body["model"] = self.model
+        if recency != "model":
+            body["recency"] = recency_text(recency)
+        return body
 
     def _batches(self, bodies: Sequence[Document]) -> Iterator[Document]:
-        """The answers to requests for lists; those that a full queue refuses are sent again."""
-        texts, start = [json.dumps(one) for one in bodies], 0
+        """Yield the answers to requests for lists, which are sent in batches."""
+        texts = [json.dumps(body) for body in bodies]
+        start = 0
         while start < len(texts):
-            sizes = np.cumsum([len(one) + 1 for one in texts[start : start + _BATCH]])
+            sizes = np.cumsum([len(text) + 1 for text in texts[start : start + _BATCH]])
             end = start + max(1, int((sizes <= _BATCH_BYTES).sum()))
-            answers: dict[int, Document] = {}
-            for tries_left in range(_TRIES - 1, -1, -1):
-                left = [
-                    place for place in range(start, end) if "items" not in answers.get(place, {})
-                ]
-                together = f'{{"requests":[{",".join(texts[place] for place in left)}]}}'
-                answers |= zip(
-                    left, self._send("POST", "v1/recommend/batch", together)["answers"], strict=True
-                )
-                problems = [
-                    answers[place]["problem"] for place in left if "problem" in answers[place]
-                ]
-                if not problems:
-                    break
-                if refused := [one for one in problems if one["status"] != 503 or not tries_left]:
-                    raise _error(refused[0]["status"], refused[0]["detail"])
-                time.sleep(1)
-            yield from (answers[place] for place in range(start, end))
+            yield from self._answers(texts[start:end])
             start = end
 
+    def _answers(self, texts: Sequence[str]) -> list[Document]:
+        """Return the answers to a batch; requests that a full queue refuses are sent again."""
+        answers: dict[int, Document] = {}
+        for tries_left in reversed(range(_TRIES)):
+            waiting = [k for k in range(len(texts)) if k not in answers]
+            together = f'{{"requests":[{",".join(texts[k] for k in waiting)}]}}'
+            replies = self._send("POST", "v1/recommend/batch", together)["answers"]
+            for k, reply in zip(waiting, replies, strict=True):
+                if "problem" not in reply:
+                    answers[k] = reply
+                elif reply["problem"]["status"] != 503 or not tries_left:
+                    raise _error(reply["problem"]["status"], reply["problem"]["detail"])
+            if len(answers) == len(texts):
+                break
+            time.sleep(1)
+        return [answers[k] for k in range(len(texts))]
+
     def _get(self, path: str, **query: Any) -> Document:
-        return self._send(
-            "GET", path, query=query if self.model is None else query | {"model": self.model}
-        )
+        if self.model is not None:
+            query["model"] = self.model
+        return self._send("GET", path, query=query)
 
     def _send(self, method: str, path: str, body: Any = None, query: Any = None) -> Document:
-        """What the service replies; a busy or a vanished one is tried again, as nothing is changed by asking twice."""
+        """Return what the service replies.
+
+        A busy or a vanished service is tried again, as nothing is changed by asking twice.
+        """
         text = body if body is None or isinstance(body, str) else json.dumps(body)
+        for tries_left in reversed(range(_TRIES)):
+            reply = self._reply(method, path, text, query)
+            if reply is None:  # a connection that was idle, and closed meanwhile
+                continue
+            if reply.status_code not in (429, 503) or not tries_left:
+                return self._document(reply)
+            time.sleep(_wait(reply.headers.get("retry-after", "")))
+        raise DataError(f"{self.url}: the service ended before it answered")
+
+    def _reply(self, method: str, path: str, text: str | None, query: Any) -> httpx.Response | None:
+        """Return one reply; None where the connection ended before it came."""
         headers = {} if text is None else {"content-type": "application/json"}
-        for tries_left in range(_TRIES - 1, -1, -1):
-            try:
-                found = self._http.request(
-                    method, path, content=text, params=query, headers=headers
-                )
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
-                if tries_left:  # a connection that was idle, and closed meanwhile
-                    continue
-                raise DataError(
-                    f"{self.url}: the service ended before it answered ({error})"
-                ) from None
-            except httpx.TimeoutException:
-                raise DataError(
-                    f"{self.url}: no answer within {self._http.timeout.read:g} s"
-                ) from None
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                advice = "is it running (loca serve), and is this its address?"
-                raise DataError(
-                    f"{self.url}: no service can be reached ({error}); {advice}"
-                ) from None
-            if found.status_code not in (429, 503) or not tries_left:
-                break
-            time.sleep(_wait(found.headers.get("retry-after", "")))
         try:
-            document = found.json()
-            if found.is_success:
+            return self._http.request(method, path, content=text, params=query, headers=headers)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return None
+        except httpx.TimeoutException:
+            seconds = f"{self._http.timeout.read:g}"
+            raise DataError(f"{self.url}: no answer within {seconds} s") from None
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            advice = "is it running (loca serve), and is this its address?"
+            raise DataError(f"{self.url}: no service can be reached ({error}); {advice}") from None
+
+    def _document(self, reply: httpx.Response) -> Document:
+        """Return what a reply says; a refusal is the error of this library."""
+        try:
+            document = reply.json()
+            if reply.is_success:
                 return {**document}
             detail = document["detail"]
         except (ValueError, KeyError, TypeError):
             raise DataError(
-                f"{self.url}: expected a LOCA service, found a reply {found.status_code} of another"
+                f"{self.url}: expected a LOCA service, found a reply {reply.status_code} of another"
             ) from None
-        raise _error(found.status_code, detail)
+        raise _error(reply.status_code, detail)
 
 
 def recency_text(recency: Recency | None) -> str:
@@ -354,63 +371,84 @@ def recency_text(recency: Recency | None) -> str:
 
 
 def _wait(text: str) -> float:
-    """The seconds of a Retry-After header; 1 where it is something else."""
-    return min(float(text), _LONGEST_WAIT) if text.isascii() and text.isdecimal() else 1.0
+    """Return the seconds of a Retry-After header; 1 where it is something else."""
+    is_number = text.isascii() and text.isdecimal()
+    return min(float(text), _LONGEST_WAIT) if is_number else 1.0
 
 
 def _error(status: int, detail: str) -> DataError | ConfigError:
-    """What a refusal is called in this library."""
+    """Return the error that a refusal is in this library."""
     if status == 401:
         return ConfigError("the service refuses the token; give token= what its --token-file holds")
-    return (ConfigError if status in (400, 405, 421) else DataError)(detail)
+    return ConfigError(detail) if status in (400, 405, 421) else DataError(detail)
 
 
-# -- What is sent ------------------------------------------------------------------------------------------------------
+# -- What is sent ---------------------------------------------------------------------------------
 
 
-def _asks(who: Any) -> list[tuple[Id, Document]]:
-    """Who asks, by name, and how a request says it."""
+def _questions(who: Any) -> list[tuple[Id, Document]]:
+    """Return who asks, by name, and how a request says it."""
     if isinstance(who, str | int | float | np.generic):
         who = [who]
-    if not isinstance(who, Mapping):
-        if not isinstance(who, list | tuple | np.ndarray):
-            expected = "a user id, a list of ids, or a list or dict of histories"
-            raise DataError(
-                f"who: expected {expected}, found {type(who).__name__}; a service takes no others"
-            )
-        are_lists = [isinstance(one, list | tuple | np.ndarray) for one in who]
-        if not any(are_lists):
-            return [(user, {"user": user}) for user in _plain_ids("who", who)]
-        if not all(are_lists):
-            raise DataError(
-                "who: expected user ids or lists of item ids, found both; ask for each kind apart"
-            )
-        who = dict(enumerate(who))
+    if isinstance(who, Mapping):
+        return _questions_of_histories(who)
+    if not isinstance(who, list | tuple | np.ndarray):
+        expected = "a user id, a list of ids, or a list or dict of histories"
+        raise DataError(
+            f"who: expected {expected}, found {type(who).__name__}; a service takes no others"
+        )
+    are_lists = [isinstance(user, list | tuple | np.ndarray) for user in who]
+    if not any(are_lists):
+        return [(user, {"user": user}) for user in _plain_ids("who", who)]
+    if not all(are_lists):
+        raise DataError(
+            "who: expected user ids or lists of item ids, found both; ask for each kind apart"
+        )
+    return _questions_of_histories(dict(enumerate(who)))
+
+
+def _questions_of_histories(histories: Mapping[Any, Any]) -> list[tuple[Id, Document]]:
     return [
-        (user, {"items": _plain_ids(f"history of {user!r}", items)}) for user, items in who.items()
+        (name, {"items": _plain_ids(f"history of {name!r}", items)})
+        for name, items in histories.items()
     ]
 
 
-def _check_asked(chosen: Iterable[str], asked: set[str]) -> None:
-    """Refuse candidates of users who are not asked for: of a mistyped one the list would have no condition."""
-    for user in chosen:
+def _candidate_ids(candidates: Any) -> dict[str, list[Id]]:
+    """Return the candidates of each user, by the id as text."""
+    if candidates is None:
+        return {}
+    if not isinstance(candidates, Mapping):
+        name = type(candidates).__name__
+        raise DataError(
+            f"candidates: expected a dict of user id to a list of item ids, found {name}"
+        )
+    return {str(user): _plain_ids(f"candidates of {user}", ids) for user, ids in candidates.items()}
+
+
+def _check_candidates(users: Iterable[str], asked: set[str]) -> None:
+    """Refuse candidates of users who are not asked for.
+
+    Of a mistyped user the list would have no condition.
+    """
+    for user in users:
         if user not in asked:
             nearest = did_you_mean(user, asked)
             raise DataError(f"candidates: user {user!r:.60} is not asked for here{nearest}")
 
 
 def _plain_ids(name: str, ids: Iterable[Any]) -> list[Id]:
-    """Ids as JSON has them."""
+    """Return ids as JSON has them."""
     if isinstance(ids, str | int | float):
         raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
-    plain = [one.item() if isinstance(one, np.generic) else one for one in ids]
-    for one in plain:
-        if not isinstance(one, str | int | float):
-            raise DataError(f"{name}: expected text or numbers, found {type(one).__name__}")
+    plain = [value.item() if isinstance(value, np.generic) else value for value in ids]
+    for value in plain:
+        if not isinstance(value, str | int | float):
+            raise DataError(f"{name}: expected text or numbers, found {type(value).__name__}")
     return plain
 
 
-# -- What comes back ---------------------------------------------------------------------------------------------------
+# -- What comes back ------------------------------------------------------------------------------
 
 
 def _tell_notes(answers: Sequence[Document]) -> None:
@@ -423,125 +461,143 @@ def _tell_notes(answers: Sequence[Document]) -> None:
 
 
 def _joined(kind: str, texts: list[str]) -> Remark:
-    """Return what was said of a kind as one remark; a kind of a newer service is called by its name."""
-    text = texts[0] if len(texts) == 1 else f"{texts[0]}; and {len(texts) - 1:,} more such notes"
+    """Return what was said of a kind as one remark; a kind of a newer service keeps its name."""
+    text = texts[0]
+    if len(texts) > 1:
+        text += f"; and {len(texts) - 1:,} more such notes"
     return Remark(kind, text) if kind in KINDS else Remark("service", f"{kind}: {text}")
 
 
 def _id_array(ids: Iterable[Any]) -> npt.NDArray[Any]:
-    """Ids as an array of numbers, or of text as it is."""
+    """Return ids as an array of numbers, or of text as it is."""
     listed = list(ids)
-    return np.array(listed, dtype=object if any(isinstance(one, str) for one in listed) else None)
+    has_text = any(isinstance(value, str) for value in listed)
+    return np.array(listed, dtype=object if has_text else None)
 
 
 def _as_recommendations(
     users: Sequence[Id], lists: Sequence[Sequence[Document]], n: int
 ) -> Recommendations:
-    """The lists of a reply, one for each user, as arrays of n places."""
+    """Return the lists of a reply, one for each user, as arrays with n columns."""
     names = _names(lists)
     rows = np.full((len(lists), n), -1, np.int32)
     scores = np.full((len(lists), n), -np.inf, np.float32)
-    for place, listed in enumerate(lists):
-        rows[place, : len(listed)] = names.rows(one["item"] for one in listed)
-        scores[place, : len(listed)] = [one["score"] for one in listed]
+    for number, listed in enumerate(lists):
+        rows[number, : len(listed)] = names.rows(item["item"] for item in listed)
+        scores[number, : len(listed)] = [item["score"] for item in listed]
     return Recommendations(_id_array(users), rows, scores, names)
 
 
 def _names(document: Any) -> IdMap:
-    """The items that a reply names anywhere, with their titles if they have some."""
+    """Return the items that a reply names anywhere, with their titles if they have some."""
     title_of: dict[Id, str | None] = {}
     waiting = [document]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            if "item" in one:
-                title_of[one["item"]] = one.get("title")
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-    ids = _id_array(title_of) if title_of else np.empty(0, np.int64)
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if "item" in value:
+                title_of[value["item"]] = value.get("title")
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    if not title_of:
+        return IdMap(np.empty(0, np.int64), "item")
     titles = list(title_of.values())
-    return IdMap(
-        ids, "item", None if None in titles or not titles else np.array(titles, dtype=object)
-    )
+    labels = None if None in titles else np.array(titles, dtype=object)
+    return IdMap(_id_array(title_of), "item", labels)
 
 
-def _figures(listed: Sequence[Document], name: str) -> npt.NDArray[np.float32]:
-    return np.array([one[name] for one in listed], dtype=np.float32)
+def _figures(listed: Sequence[Document], name: str) -> FloatArray:
+    return np.array([item[name] for item in listed], dtype=np.float32)
 
 
 def _explanation(document: Document) -> Explanation:
-    """An explanation from its JSON document."""
-    names = _names(document)
-
-    def rows(listed: Sequence[Document], least: int = 0) -> Rows:
-        found = names.rows(one["item"] for one in listed).astype(np.int32)
-        return np.pad(found, (0, max(least - len(found), 0)), constant_values=-1)
-
-    def sources(inside: Document) -> Sources | None:
-        if "parts" in inside:
-            return AnswersOfParts(rows(items), tuple(map(part, inside["parts"])))
-        if "communities" not in inside:
-            return None
-        whole, locality = inside["global"], inside["locality"]
-        return AnswersOfCommunities(
-            tuple(map(community, inside["communities"])),
-            whole["weight"],
-            rows(whole["items"]),
-            _figures(whole["items"], "score"),
-            locality=None if locality is None else Locality(**locality),
-        )
-
-    def part(one: Document) -> PartAnswer:
-        adds, own = one["adds"], one["items"]
-        return PartAnswer(
-            one["part"],
-            one["weight"],
-            rows(own),
-            _figures(own, "score"),
-            _figures(adds, "contribution"),
-            _figures(adds, "share"),
-            np.array([added["rank"] for added in adds], dtype=np.int64),
-            sources(one.get("inside", {})),
-        )
-
-    def community(one: Document) -> CommunityAnswer:
-        own, known_for = one["items"], one["known_for"]
-        return CommunityAnswer(
-            one["community"],
-            one["anchor"],
-            one["weight"],
-            one["members"],
-            rows(own, len(known_for)),
-            _figures(own, "score"),
-            rows(known_for),
-            _figures(known_for, "lift"),
-            one.get("membership"),
-            one.get("mixture"),
-            rows(one["raises"]) if "raises" in one else None,
-            tuple(one["name"].split(", ")) if one.get("name") else (),
-        )
-
-    items, history = document["items"], rows(document["history"])
-    place_of = {row: place for place, row in enumerate(history.tolist())}
-    contributions = np.zeros((len(items), len(history)), np.float32)
-    for place, one in enumerate(items):
-        for row, contribution in zip(
-            rows(one["because"]), _figures(one["because"], "contribution"), strict=True
-        ):
-            contributions[place, place_of[int(row)]] = contribution
+    """Return an explanation from its JSON document."""
+    reader = _ExplanationReader(_names(document), document["items"])
+    listed = document["items"]
+    history = reader.rows(document["history"])
     return Explanation(
         user=document["user"],
-        names=names,
+        names=reader.names,
         history=history,
-        items=rows(items),
-        scores=_figures(items, "score"),
-        ranks=np.array([one["rank"] for one in items], dtype=np.int64),
-        contributions=contributions,
+        items=reader.rows(listed),
+        scores=_figures(listed, "score"),
+        ranks=np.array([item["rank"] for item in listed], dtype=np.int64),
+        contributions=reader.contributions(history),
         everyone=np.array(
-            [one.get("everyone", {}).get("contribution", 0) for one in items], dtype=np.float32
+            [item.get("everyone", {}).get("contribution", 0) for item in listed], dtype=np.float32
         ),
         is_exact=document["is_exact"],
         ordered=True,
-        sources=sources(document),
+        sources=reader.sources(document),
     )
+
+
+@dataclass(frozen=True)
+class _ExplanationReader:
+    """Reads the parts of an explanation's document; `listed` are the items that it explains."""
+
+    names: IdMap
+    listed: Sequence[Document]
+
+    def rows(self, items: Sequence[Document], least: int = 0) -> Rows:
+        """Return the rows of items, filled up with −1 to a least length."""
+        rows = self.names.rows(item["item"] for item in items).astype(np.int32)
+        return np.pad(rows, (0, max(least - len(rows), 0)), constant_values=-1)
+
+    def contributions(self, history: Rows) -> FloatArray:
+        """Return what each item of the history contributes to each listed item."""
+        column_of = {row: column for column, row in enumerate(history.tolist())}
+        contributions = np.zeros((len(self.listed), len(history)), np.float32)
+        for number, item in enumerate(self.listed):
+            columns = [column_of[row] for row in self.rows(item["because"]).tolist()]
+            contributions[number, columns] = _figures(item["because"], "contribution")
+        return contributions
+
+    def sources(self, inside: Document) -> Sources | None:
+        """Return what answers inside a model, where anything does."""
+        if "parts" in inside:
+            return AnswersOfParts(self.rows(self.listed), tuple(map(self._part, inside["parts"])))
+        if "communities" not in inside:
+            return None
+        global_model = inside["global"]
+        locality = inside["locality"]
+        return AnswersOfCommunities(
+            tuple(map(self._community, inside["communities"])),
+            global_model["weight"],
+            self.rows(global_model["items"]),
+            _figures(global_model["items"], "score"),
+            locality=None if locality is None else Locality(**locality),
+        )
+
+    def _part(self, part: Document) -> PartAnswer:
+        added = part["adds"]
+        return PartAnswer(
+            part["part"],
+            part["weight"],
+            self.rows(part["items"]),
+            _figures(part["items"], "score"),
+            _figures(added, "contribution"),
+            _figures(added, "share"),
+            np.array([item["rank"] for item in added], dtype=np.int64),
+            self.sources(part.get("inside", {})),
+        )
+
+    def _community(self, community: Document) -> CommunityAnswer:
+        items = community["items"]
+        known_for = community["known_for"]
+        name = community.get("name")
+        return CommunityAnswer(
+            community["community"],
+            community["anchor"],
+            community["weight"],
+            community["members"],
+            self.rows(items, len(known_for)),
+            _figures(items, "score"),
+            self.rows(known_for),
+            _figures(known_for, "lift"),
+            community.get("membership"),
+            community.get("mixture"),
+            self.rows(community["raises"]) if "raises" in community else None,
+            tuple(name.split(", ")) if name else (),
+        )

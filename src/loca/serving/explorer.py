@@ -49,8 +49,10 @@ _SAMPLE_USERS = 20_000  # the axes of the map are found on at most so many users
 _DIMENSIONS = 16  # of histories, where a model has no communities
 _TYPICAL = 50  # members whose mean history stands for a community
 _TYPICAL_LISTED = 5
-# Memberships are often certain, and all members would lie in one place: they are softened until the
-# largest membership is at most so large, in the mean.
+# Memberships are often certain, and all members would lie in one place: the first of these
+# temperatures is taken by which the largest membership is at most so large, in the mean.
+_TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _LARGEST_MEMBERSHIP = 0.75
 _SPREAD = 0.05  # of a user around its place, in standard deviations of the centres of communities
 # For the first division: where others say nearly the same, neighbours have one colour.
@@ -250,24 +252,18 @@ def _last_two(vectors: npt.NDArray[Any]) -> Points:
 def _among_communities(
     histories: csr_array, positions: FloatArray, communities: Communities
 ) -> tuple[Callable[[FloatArray], Points], Points]:
-    """Return what places users among the centres of communities by memberships, and these centres.
-
-    Of rising softness the first is taken that spreads the users.
-    """
-    softened = communities.softened(positions)
-    largest = [
-        float(memberships.max(axis=1).mean()) * communities.divisions for memberships in softened
-    ]
-    softness = next(
-        (k for k, mean in enumerate(largest) if mean <= _LARGEST_MEMBERSHIP), len(largest) - 1
-    )
+    """Return what places users among communities by memberships, and the communities' centres."""
+    for temperature in _TEMPERATURES:
+        memberships = communities.flattened(positions, temperature)
+        if memberships.max(axis=1).mean() * communities.divisions <= _LARGEST_MEMBERSHIP:
+            break
     items = csr_array(communities.memberships(positions).T @ histories).toarray()
     # Also a community that nobody belongs to has a profile.
     items += np.asarray(histories.mean(axis=0)).ravel()
     profiles = np.sqrt(items / np.maximum(items.sum(axis=1, keepdims=True), 1e-12))
     hellinger = np.sqrt(np.maximum(1 - profiles @ profiles.T, 0))
     centres = _points_apart(hellinger)
-    return lambda rows: np.asarray(communities.softened(rows)[softness] @ centres), centres
+    return lambda rows: np.asarray(communities.flattened(rows, temperature) @ centres), centres
 
 
 def _points_apart(distances: npt.NDArray[Any]) -> Points:
@@ -318,7 +314,7 @@ def _with_communities(model: Recommender) -> CommunityModels | None:
     if loca_model is None:
         return None
     local = fitted(loca_model.local_, loca_model)
-    return local if local.communities.is_meaningful else None
+    return local if local.communities.members_are_alike else None
 
 
 def _alpha(model: Recommender) -> float | None:

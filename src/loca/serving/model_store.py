@@ -1,4 +1,4 @@
-"""The models of a service by name: a new version of a folder is loaded beside the old one, checked, and takes over."""
+"""Keep the models of a service by name; a new version of a folder is checked, then takes over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ log = logging.getLogger("loca.service")
 
 @dataclass(frozen=True, eq=False)
 class ModelVersion:
-    """One saved state of a model, loaded. Its fingerprint is that of the manifest, which has a checksum of all."""
+    """One saved state of a model, loaded.
+
+    Its fingerprint is that of the manifest, which has checksums of all files.
+    """
 
     name: str
     folder: Path
@@ -51,19 +54,23 @@ class ModelVersion:
     def titles(self) -> list[str] | None:
         """The titles of the items by row."""
         labels = self.known.items.labels
-        return None if labels is None else [str(one) for one in labels.tolist()]
+        return None if labels is None else [str(label) for label in labels.tolist()]
 
     @cached_property
     def find_title(self) -> Callable[[str], int | None]:
-        """Find the row of the item that a title names; None where none has it, an error where several do.
+        """What finds the row of the item that a title names.
 
-        What was found before is known, as long as this version.
+        It returns None where no item has the title, and refuses a title that several have. What it
+        found before it knows, as long as this version.
         """
         return lru_cache(maxsize=8192)(partial(_titled_row, self.known.items))
 
     @cached_property
     def with_global_share(self) -> Callable[[float], Any] | None:
-        """The model with another share of its global one, the same for the same share; None where it has none."""
+        """What returns the model with another share of its global one, the same for the same share.
+
+        None for a model without communities.
+        """
         change = getattr(self.model, "with_global_share", None)
         return None if change is None else lru_cache(maxsize=64)(change)
 
@@ -73,12 +80,12 @@ class ModelVersion:
         return map_users(self.model)
 
     def about(self) -> dict[str, str]:
-        """Which version answers, for every reply."""
+        """Return which version answers, for every reply."""
         return {"model": self.name, "fingerprint": self.fingerprint}
 
 
 def load_version(name: str, folder: Path) -> ModelVersion:
-    """Load the model in a folder, check all of it, and let it answer once, so that the next answer is quick."""
+    """Load the model in a folder, check all of it, and let it answer once: the next is quick."""
     while True:
         fingerprint = fingerprint_of(folder)
         try:
@@ -92,11 +99,11 @@ def load_version(name: str, folder: Path) -> ModelVersion:
             break
     if model.train_data_ is None:
         raise DataError(
-            f"{folder}: this model was fitted on a bare matrix and knows no ids; it cannot be served"
+            f"{folder}: this model was fitted on a bare matrix and knows no ids; it cannot be "
+            "served"
         )
-    version = ModelVersion(
-        name, folder, fingerprint, model, datetime.now(UTC).isoformat(timespec="seconds")
-    )
+    loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+    version = ModelVersion(name, folder, fingerprint, model, loaded_at)
     with collect_remarks(no_warning):
         model.recommend(version.known.users.values[:1].tolist(), 1, on_unknown="popular")
         for title in (version.titles or [])[:1]:  # makes the index of titles
@@ -115,11 +122,14 @@ def _titled_row(items: IdMap, title: str) -> int | None:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a model's manifest."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a model's manifest.
+
+    They are empty where it cannot be read: `load` says what is wrong.
+    """
     try:
         return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:16]
     except OSError:
-        return ""  # `load` says what is wrong
+        return ""
 
 
 @dataclass
@@ -138,7 +148,7 @@ class ModelStore:
     _seen: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Load every model; one that cannot be loaded is refused."""
+        """Load every model; refuse one that cannot be loaded."""
         if not self.folders:
             raise ConfigError("expected at least one model folder to serve")
         for name, folder in self.folders.items():
@@ -146,54 +156,54 @@ class ModelStore:
             self.versions[name] = load_version(name, folder)
 
     def reload(self) -> dict[str, bool]:
-        """Load what was saved since the last look; whether that went well, by the name of each such model.
+        """Load what was saved since the last look, and return whether that went well, by name.
 
         A version that is broken leaves the old one serving; `errors` says what is wrong with it.
         """
-        found = {}
+        went_well = {}
         for name, folder in self.folders.items():
             state = _state_of(folder)
             if state == self._seen[name]:
                 continue
             self._seen[name] = state
-            if (
-                name not in self.errors
-                and fingerprint_of(folder) == self.versions[name].fingerprint
-            ):
+            is_same = fingerprint_of(folder) == self.versions[name].fingerprint
+            if is_same and name not in self.errors:
                 continue
             try:
                 self.versions[name] = load_version(name, folder)
-                self.errors.pop(name, None)
-                found[name] = True
             except Exception as error:  # whatever is wrong with it, the other models are looked at
-                why = (
-                    str(error).replace(str(folder), folder.name)
-                    if isinstance(error, LocaError)
-                    else "it fails"
-                )
-                if not isinstance(error, LocaError):
-                    log.error("a newer version of %s cannot be loaded", name, exc_info=error)
-                self.errors[name] = f"a newer version cannot be loaded: {why}"
-                found[name] = False
-        return found
+                self.errors[name] = _refusal(name, folder, error)
+                went_well[name] = False
+            else:
+                self.errors.pop(name, None)
+                went_well[name] = True
+        return went_well
 
     def find(self, name: str | None) -> ModelVersion:
-        """The model of a name, or the default one."""
+        """Return the model of a name, or the default model."""
         if name is None:
             return next(iter(self.versions.values()))
         if name not in self.versions:
-            nearest = (
-                did_you_mean(name, self.versions)
-                or f"; expected {' or '.join(map(repr, self.versions))}"
-            )
-            raise KeyError(f"unknown model {name!r:.60}{nearest}")
+            expected = f"; expected {' or '.join(map(repr, self.versions))}"
+            advice = did_you_mean(name, self.versions) or expected
+            raise KeyError(f"unknown model {name!r:.60}{advice}")
         return self.versions[name]
 
 
+def _refusal(name: str, folder: Path, error: Exception) -> str:
+    """Return why a newer version does not serve; what was not foreseen is logged."""
+    if isinstance(error, LocaError):
+        reason = str(error).replace(str(folder), folder.name)
+    else:
+        reason = "it fails"
+        log.error("a newer version of %s cannot be loaded", name, exc_info=error)
+    return f"a newer version cannot be loaded: {reason}"
+
+
 def _state_of(folder: Path) -> tuple[int, ...] | None:
-    """What changes when a model is saved into a folder."""
+    """Return what changes when a model is saved into a folder."""
     try:
-        found = (folder / MANIFEST).stat()
+        manifest = (folder / MANIFEST).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return manifest.st_mtime_ns, manifest.st_size, manifest.st_ino

@@ -35,7 +35,9 @@ class Problem(Exception):
     """A request that is refused: a status and what is wrong."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.detail, self.headers = status, detail, dict(headers or {})
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
 
     def document(self) -> ProblemDocument:
         """Return what is sent."""
@@ -48,23 +50,25 @@ class Problem(Exception):
         return Response(body, self.status, self.headers, "application/problem+json")
 
 
-def whole_number(given: Mapping[str, str], name: str) -> int:
+def whole_number(parameters: Mapping[str, str], name: str) -> int:
     """Return a parameter that is a whole number; refuse anything else."""
-    found = _read_whole(given[name])
-    if found is None:
+    number = _read_whole(parameters[name])
+    if number is None:
         expected = "a whole number of at most 12 digits"
-        raise Problem(422, f"{name}: expected {expected}, found {given[name]!r:.60}")
-    return found
+        raise Problem(422, f"{name}: expected {expected}, found {parameters[name]!r:.60}")
+    return number
 
 
-def number_between(given: Mapping[str, str], name: str, least: int, most: int, default: int) -> int:
+def number_between(
+    parameters: Mapping[str, str], name: str, least: int, most: int, default: int
+) -> int:
     """Return a parameter that is a whole number within a range; refuse anything else."""
-    text = given.get(name, str(default))
-    found = _read_whole(text)
-    if found is None or not least <= found <= most:
-        shown = f"{text!r:.60}" if found is None else f"{found:,}"
+    text = parameters.get(name, str(default))
+    number = _read_whole(text)
+    if number is None or not least <= number <= most:
+        shown = f"{text!r:.60}" if number is None else f"{number:,}"
         raise Problem(422, f"{name}: expected {least:,} to {most:,}, found {shown}")
-    return found
+    return number
 
 
 def _read_whole(text: str) -> int | None:

@@ -38,8 +38,8 @@ class HistoryItem(msgspec.Struct, omit_defaults=True):
 class ListReply(msgspec.Struct, kw_only=True):
     """A list, and what it was made from.
 
-    `history` is what the titles or items of the request were understood as, most recent last; the reply to a user has
-    none.
+    `history` is what the titles or items of the request were understood as, most recent last; the
+    reply to a user has none.
     """
 
     model: str
@@ -58,7 +58,7 @@ class ProblemReply(msgspec.Struct):
 
 
 _ANSWERS = {
-    "items": {"anyOf": [{"$ref": f"{SCHEMAS}{one}"} for one in ("ListReply", "ProblemReply")]}
+    "items": {"anyOf": [{"$ref": f"{SCHEMAS}{name}"} for name in ("ListReply", "ProblemReply")]}
 }
 
 
@@ -80,12 +80,13 @@ class SimilarReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def listed_items(
-    version: ModelVersion, found: Recommendations, place: int, n: int
+    version: ModelVersion, lists: Recommendations, number: int, n: int
 ) -> list[ListedItem]:
     """Return the first n items of one list."""
-    ids, titles = version.item_ids, version.titles
-    item_rows = found.item_rows[place, :n].tolist()
-    scores = found.scores[place, :n].tolist()
+    ids = version.item_ids
+    titles = version.titles
+    item_rows = lists.item_rows[number, :n].tolist()
+    scores = lists.scores[number, :n].tolist()
     return [
         ListedItem(ids[row], score, rank, None if titles is None else titles[row])
         for rank, (row, score) in enumerate(zip(item_rows, scores, strict=True), 1)
@@ -100,7 +101,8 @@ def shown_history(version: ModelVersion, item_rows: Sequence[int]) -> list[Histo
             f"the history has {len(item_rows):,} items, and the reply shows the last {MOST_SHOWN}"
         )
         remark("history-cut", text)
-    ids, titles = version.item_ids, version.titles
+    ids = version.item_ids
+    titles = version.titles
     return [
         HistoryItem(ids[row], None if titles is None else titles[row])
         for row in item_rows[-MOST_SHOWN:]

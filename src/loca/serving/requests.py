@@ -76,8 +76,8 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Literal["error", "skip", "popular"],
         Meta(
             description="error refuses unknown users, unknown items of a history and empty "
-            "histories. skip leaves them out and gives an empty list where nothing is left; popular "
-            "gives what is popular then."
+            "histories. skip leaves them out and gives an empty list where nothing is left; "
+            "popular gives what is popular then."
         ),
     ] = "error"
     explain: Annotated[bool, Meta(description="Explain the list as well.")] = False
@@ -147,7 +147,7 @@ class RequestReader:
     def read(self, request: ListRequest, version: ModelVersion) -> ListQuery:
         """Return what a request means to a version of a model."""
         asking = (request.user, request.items, request.titles)
-        n_asking = sum(one is not None for one in asking)
+        n_asking = sum(way is not None for way in asking)
         if n_asking != 1:
             raise Problem(422, f"expected one of user, items and titles, found {n_asking}")
         if request.n > self.most_items:
@@ -172,7 +172,7 @@ class RequestReader:
         return ListQuery(version, options, user, history, is_empty)
 
     def item_row(self, item_id: Id, version: ModelVersion, where: str = "") -> int:
-        """Return the row of an item by its id alone; `where` begins the refusal of an unknown one."""
+        """Return the row of an item by its id; `where` begins the refusal of an unknown one."""
         return self._known_rows([item_id], version, where)[0]
 
     def _known_rows(self, ids: list[Id], version: ModelVersion, where: str) -> list[int]:
@@ -186,8 +186,9 @@ class RequestReader:
         return known
 
     def _user(self, request: ListRequest, version: ModelVersion) -> tuple[Id, bool]:
-        """Return the id of the user, as the model has it if it does, and whether nothing is known of them."""
-        users, user_id = version.known.users, request.user
+        """Return the user's id, the model's own if it has one, and whether it has no history."""
+        users = version.known.users
+        user_id = request.user
         assert user_id is not None
         row = users.find(user_id)
         if row is None:
@@ -225,16 +226,16 @@ class RequestReader:
         if not history and request.on_unknown == "error":
             raise Problem(422, f"{field}: expected at least one item to answer from")
         if not history:
-            what = (
-                f"none of the {field} of the history is known" if names else "the history is empty"
-            )
-            _remark_empty(what, request)
+            reason = "the history is empty"
+            if names:
+                reason = f"none of the {field} of the history is known"
+            _remark_empty(reason, request)
         return history
 
     def _history_rows(
         self, ids: list[Id], request: ListRequest, version: ModelVersion
     ) -> list[int | None]:
-        """Return the rows of the items of a history by their ids; None for unknown ones that are left out."""
+        """Return the rows of a history's items by their ids; None for unknown ones, left out."""
         rows = _item_rows(ids, version)
         for item_id, row in zip(ids, rows, strict=True):
             if row is not None:
@@ -246,7 +247,7 @@ class RequestReader:
         return rows
 
     def _titled_row(self, title: str, request: ListRequest, version: ModelVersion) -> int | None:
-        """Return the row of an item of a history by its title; None for an unknown one that is left out."""
+        """Return the row of a history's item by its title; None for an unknown one, left out."""
         if version.titles is None:
             raise Problem(422, "titles: this model knows no titles; give ids in items")
         try:
@@ -277,11 +278,11 @@ class RequestReader:
 def takes_long(request: ListRequest) -> bool:
     """Return whether a request is to be read beside the event loop."""
     ids = (request.items, request.only, request.never, request.candidates)
-    return request.titles is not None or sum(len(one or ()) for one in ids) > _MANY_IDS
+    return request.titles is not None or sum(len(listed or ()) for listed in ids) > _MANY_IDS
 
 
 def _item_rows(ids: list[Id], version: ModelVersion) -> list[int | None]:
-    """Return the row of each id, None for an unknown one; that an id is a title too is a remark."""
+    """Return the row of each id, None for an unknown one; remark that an id is a title too."""
     items = version.known.items
     rows = [items.find(item_id) for item_id in ids]
     has_numbers = items.values.dtype.kind != "O"
@@ -310,16 +311,17 @@ def _recency(text: str | None) -> HistoryWeights:
 
 
 def _remark_left_out(unknown: list[Id], what: str) -> None:
-    """Tell which items of a history were left out."""
-    named = ", ".join(f"{name!r:.60}" for name in unknown[:_MOST_NAMED])
-    more = f" and {len(unknown) - _MOST_NAMED:,} more" if len(unknown) > _MOST_NAMED else ""
+    """Remark which items of a history were left out."""
+    names = ", ".join(f"{name!r:.60}" for name in unknown[:_MOST_NAMED])
+    if len(unknown) > _MOST_NAMED:
+        names += f" and {len(unknown) - _MOST_NAMED:,} more"
     counted = many(len(unknown), f"unknown {what}")
-    remark("items-left-out", f"{counted} of the history left out: {named}{more}")
+    remark("items-left-out", f"{counted} of the history left out: {names}")
 
 
-def _remark_empty(why: str, request: ListRequest) -> None:
-    """Tell what somebody gets who has nothing to answer from."""
+def _remark_empty(reason: str, request: ListRequest) -> None:
+    """Remark what comes back where there is nothing to answer from."""
     if request.on_unknown == "popular":
-        remark("popular-instead", f"{why}: the list is what is popular")
+        remark("popular-instead", f"{reason}: the list is what is popular")
     else:
-        remark("users-left-out", f"{why}: an empty list")
+        remark("users-left-out", f"{reason}: an empty list")

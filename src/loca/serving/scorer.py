@@ -1,4 +1,4 @@
-"""One thread that scores: it takes the requests that are waiting, up to a number, and answers those alike as one."""
+"""Score in one thread, which answers those of the waiting requests together that are alike."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class ListOptions:
         )
 
     def find(self, who: Sequence[Any], n: int) -> Recommendations:
-        """The lists of users by id, or of histories."""
-        # Histories are named by their places, and candidates are of a user: both are given by name.
+        """Return the lists of users by id, or of histories."""
+        # Histories are named by numbers, and candidates are of a user: both are passed by name.
         named: Any = dict(enumerate(who)) if self.is_history else list(who)
         candidates = None if self.candidates is None else dict.fromkeys(named, self.candidates)
         return recommend(
@@ -69,7 +69,7 @@ class ListOptions:
 
 @dataclass(eq=False)
 class _Job:
-    """A list that is wanted (`options`, `who`, `n`), or any other call."""
+    """A request for a list (`options`, `who`, `n`), or any other call."""
 
     answer: asyncio.Future[Any]
     call: Callable[[], Any] | None = None
@@ -81,9 +81,10 @@ class _Job:
 
 @dataclass
 class Scorer:
-    """A thread with a bounded queue. It never waits for a second request: batches grow with the load alone.
+    """A thread with a bounded queue.
 
-    Lists do not wait for more than one other call at a time: after each batch of lists comes one of the others.
+    It never waits for a second request: batches grow with the load alone. Lists do not wait for
+    more than one other call at a time: after each batch of lists comes one of the others.
 
     Parameters
     ----------
@@ -108,7 +109,8 @@ class Scorer:
 
     def start(self) -> None:
         """Begin to answer, for the running event loop."""
-        self._loop, self._is_stopped = asyncio.get_running_loop(), False
+        self._loop = asyncio.get_running_loop()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="loca-scorer", daemon=True)
         self._thread.start()
 
@@ -126,7 +128,7 @@ class Scorer:
     async def find_list(
         self, options: ListOptions, who: Any, n: int
     ) -> tuple[Recommendations, int]:
-        """Return lists of at least n items, and the place of the requested one among them."""
+        """Return lists of at least n items, and the number of the requested one among them."""
         job = _Job(self._loop.create_future(), options=options, who=who, n=n, key=options.key)
         return await self._put(job)  # type: ignore[no-any-return]
 
@@ -159,7 +161,7 @@ class Scorer:
             for job in jobs:
                 groups.setdefault(job.key or id(job), []).append(job)
             for group in groups.values():
-                # Remarks on lists found together are nobody's: each request has told its own before.
+                # Remarks on lists found together belong to no request: each has told its own.
                 with collect_remarks(no_warning):
                     answers = answer_together(group)
                 self._loop.call_soon_threadsafe(self._deliver, group, answers)
@@ -176,14 +178,17 @@ class Scorer:
 
 
 def answer_together(jobs: Sequence[_Job]) -> list[Any]:
-    """The answer or the exception of each job; where some cannot be answered together, of each alone."""
+    """Return the answer or the exception of each job.
+
+    Jobs that cannot be answered together are answered alone.
+    """
     try:
         options = jobs[0].options
         if options is None:
             assert jobs[0].call is not None
             return [jobs[0].call()]
-        found = options.find([job.who for job in jobs], max(job.n for job in jobs))
-        return [(found, place) for place in range(len(jobs))]
+        lists = options.find([job.who for job in jobs], max(job.n for job in jobs))
+        return [(lists, number) for number in range(len(jobs))]
     except Exception as error:
         if len(jobs) == 1 or not isinstance(error, LocaError):
             return [error] * len(jobs)

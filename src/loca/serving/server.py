@@ -1,4 +1,4 @@
-"""Runs the service: its address, its workers, patience with slow senders, and an end that answers what came in."""
+"""Run the service: its address, its workers, and timeouts; at the end it answers what came in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,25 @@ from uvicorn.supervisors import Multiprocess
 from loca.errors import ConfigError
 from loca.progress import set_progress
 
-# The names of modules of the service are imported late: settings of the metrics are read from the environment first.
+# Modules of the service are imported late: the metrics read settings from the environment first.
 _SETTINGS = "LOCA_SERVICE_SETTINGS"
+_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _GRACEFUL_SECONDS = 30
-_HEALTHCHECK_SECONDS = (
-    60  # a worker that says nothing for so long is replaced; one that starts may be slow
-)
+# A worker that says nothing for so long is replaced; one that starts may be slow.
+_HEALTHCHECK_SECONDS = 60
+_MOST_CONNECTIONS = 1000
+_SHORTEST_TOKEN = 16
 
 
-class PatientProtocol(HttpToolsProtocol):
-    """Closes a connection whose next request is too slow or has too long headers, or whose reply nobody reads."""
+class TimeoutProtocol(HttpToolsProtocol):
+    """Closes a connection that takes too long: to send a request, or to read a reply.
 
-    header_seconds, header_bytes, reading_seconds = 10.0, 65_536, 60.0
+    It closes one too whose headers are too long.
+    """
+
+    header_seconds = 10.0
+    header_bytes = 65_536
+    reading_seconds = 60.0
     _deadline: asyncio.TimerHandle | None = None
     _reading_deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -56,7 +64,8 @@ class PatientProtocol(HttpToolsProtocol):
         is_outside = self.cycle is None or self.cycle.response_complete
         if is_outside:
             # What is left of the body of a request that was refused is no header.
-            self._header_bytes += 0 if self._is_in_body else len(data)
+            if not self._is_in_body:
+                self._header_bytes += len(data)
             if self._deadline is None:
                 self._wait_for_headers()
         super().data_received(data)
@@ -66,31 +75,31 @@ class PatientProtocol(HttpToolsProtocol):
             self.send_400_response("Headers too long.")
 
     def on_headers_complete(self) -> None:
-        """The body comes."""
+        """Note that the body comes."""
         self._is_in_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """Note that the body is whole."""
         self._is_in_body = False
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Begin to wait for somebody to read."""
+        """Begin to wait for the client to read."""
         self._wait_for_reader(self.reading_seconds)
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """Wait no longer: the client has read."""
         self._wait_for_reader(None)
         super().resume_writing()
 
     def _wait_for_reader(self, seconds: float | None) -> None:
         if self._reading_deadline is not None:
             self._reading_deadline.cancel()
-        self._reading_deadline = (
-            None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
-        )
+            self._reading_deadline = None
+        if seconds is not None:
+            self._reading_deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def _wait_for_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
@@ -98,21 +107,23 @@ class PatientProtocol(HttpToolsProtocol):
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline, self._header_bytes = None, 0
+        self._deadline = None
+        self._header_bytes = 0
 
     def _give_up(self) -> None:
         self._deadline = None
-        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+        is_outside = self.cycle is None or self.cycle.response_complete
+        if is_outside and not self.transport.is_closing():
             self.transport.close()
 
 
-class CalmServer(uvicorn.Server):
-    """A server for which a signal is a wish to end, and no failure: what was accepted is answered, then it is done."""
+class GracefulServer(uvicorn.Server):
+    """A server that ends on a signal without a failure, once it has answered what it accepted."""
 
     on_started: Callable[[], None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Listen, and call `on_started`."""
         await super().startup(sockets)
         if self.started and self.on_started is not None:
             self.on_started()
@@ -123,14 +134,13 @@ class CalmServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers = {
-            one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)
-        }
+        signals = (signal.SIGINT, signal.SIGTERM)
+        handlers = {number: signal.signal(number, self.handle_exit) for number in signals}
         try:
             yield
         finally:
-            for one, handler in handlers.items():
-                signal.signal(one, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def serve(
@@ -154,10 +164,29 @@ def serve(
         Is called with the address once requests are answered.
     """
     bound = bind(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{bound.getsockname()[1]}/"
-    given: dict[str, Any] = {
-        "http": PatientProtocol,
+    shown_host = f"[{host}]" if ":" in host else host
+    address = f"http://{shown_host}:{bound.getsockname()[1]}/"
+    from loca.serving.app import log_as_json
+    from loca.serving.model_store import ModelStore
+
+    store = ModelStore({name: Path(folder) for name, folder in settings.folders.items()})
+    store.load()  # what cannot be loaded is refused here, in one line
+    log_as_json()
+    set_progress(False)  # a bar for each batch would be drawn between the log lines
+    if workers > 1:
+        del store  # each worker has its own
+        _serve_by_workers(settings, workers, bound, partial(on_started or _nothing, address))
+    else:
+        _serve_here(settings, store, bound, partial(on_started or _nothing, address))
+
+
+def _nothing(address: str) -> None:
+    """Do nothing once requests are answered."""
+
+
+def _server_options() -> dict[str, Any]:
+    return {
+        "http": TimeoutProtocol,
         "ws": "none",
         "lifespan": "on",
         "log_config": None,
@@ -167,44 +196,48 @@ def serve(
         "proxy_headers": False,
         "timeout_graceful_shutdown": _GRACEFUL_SECONDS,
         "timeout_worker_healthcheck": _HEALTHCHECK_SECONDS,
-        "limit_concurrency": 1000,
+        "limit_concurrency": _MOST_CONNECTIONS,
     }
-    from loca.serving.app import Service, log_as_json
-    from loca.serving.model_store import ModelStore
 
-    store = ModelStore({name: Path(folder) for name, folder in settings.folders.items()})
-    store.load()  # what cannot be loaded is refused here, in one line
-    log_as_json()
-    set_progress(False)  # a bar for each batch would be drawn between the log lines
-    if workers > 1:
-        del store  # each worker has its own
-        with tempfile.TemporaryDirectory(prefix="loca-metrics-") as folder:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-            os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
-            try:
-                config = uvicorn.Config(
-                    "loca.serving.server:make_app", factory=True, workers=workers, **given
-                )
-                if on_started is not None:
-                    on_started(address)
-                supervisor = Multiprocess(config, sockets=[bound])
-                supervisor.run()
-            finally:
-                del os.environ["PROMETHEUS_MULTIPROC_DIR"], os.environ[_SETTINGS]
-        if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
-            raise ConfigError("a worker could not start; the log says why")
-        return
+
+def _serve_here(
+    settings: Any, store: Any, bound: socket.socket, on_started: Callable[[], None]
+) -> None:
+    from loca.serving.app import Service
+
     service = Service(settings)
     service.store = store
-    server = CalmServer(uvicorn.Config(service.app, **given))
-    if on_started is not None:
-        server.on_started = lambda: on_started(address)
-    # Whoever collects remarks around this call would collect those of all requests.
+    server = GracefulServer(uvicorn.Config(service.app, **_server_options()))
+    server.on_started = on_started
+    # What collects remarks around this call would collect those of all requests.
     Context().run(server.run, sockets=[bound])
 
 
+def _serve_by_workers(
+    settings: Any, workers: int, bound: socket.socket, on_started: Callable[[], None]
+) -> None:
+    """Serve in processes, which read the settings from the environment."""
+    with tempfile.TemporaryDirectory(prefix="loca-metrics-") as folder:
+        os.environ[_METRICS_FOLDER] = folder
+        os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
+        try:
+            config = uvicorn.Config(
+                "loca.serving.server:make_app",
+                factory=True,
+                workers=workers,
+                **_server_options(),
+            )
+            on_started()
+            supervisor = Multiprocess(config, sockets=[bound])
+            supervisor.run()
+        finally:
+            del os.environ[_METRICS_FOLDER], os.environ[_SETTINGS]
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise ConfigError("a worker could not start; the log says why")
+
+
 def make_app() -> Any:
-    """The application of one worker."""
+    """Return the application of one worker."""
     from loca.serving.app import Service, Settings, log_as_json
 
     log_as_json()
@@ -213,31 +246,33 @@ def make_app() -> Any:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at an address; one that is taken or not this machine's is refused."""
+    """Return a socket at an address; refuse one that is taken or not this machine's."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family)
+        bound = socket.socket(family)
         if os.name == "posix":  # elsewhere it would share an address that is taken
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
-            f"cannot listen on {host} port {port}: {why}; choose another --host or --port"
+            f"cannot listen on {host} port {port}: {reason}; choose another --host or --port"
         ) from None
-    found.set_inheritable(True)
-    return found
+    bound.set_inheritable(True)
+    return bound
 
 
 def read_token(path: Any) -> str:
-    """The token in a file: one line of at least 16 characters."""
+    """Return the token in a file: one line of at least 16 characters."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not a text"
-        raise ConfigError(f"--token-file: {path}: cannot be read ({why})") from None
-    if len(text) < 16 or not text.isascii() or not text.isprintable() or " " in text:
+        reason = getattr(error, "strerror", None) or "not a text"
+        raise ConfigError(f"--token-file: {path}: cannot be read ({reason})") from None
+    is_plain = text.isascii() and text.isprintable() and " " not in text
+    if len(text) < _SHORTEST_TOKEN or not is_plain:
         raise ConfigError(
-            f"--token-file: {path}: expected one token of 16 or more letters and digits"
+            f"--token-file: {path}: expected one token of {_SHORTEST_TOKEN} or more letters and "
+            "digits"
         )
     return str(text)
