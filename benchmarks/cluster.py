@@ -77,7 +77,9 @@ def executor(storage: Path, shards: int, address: str = "local") -> Any:
     from loca.cluster.ray_executor import RayExecutor
 
     return loca.FitContext(
-        executor=RayExecutor(storage, shards=shards, address=address, cpus=min(1, 2 / shards))
+        context=loca.FitContext(
+            executor=RayExecutor(storage, shards=shards, address=address, cpus=min(1, 2 / shards))
+        )
     )
 
 

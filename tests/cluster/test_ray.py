@@ -85,7 +85,7 @@ def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_p
         planted_split.train,
         validation=planted_split.validation,
         callbacks=[Kill()],
-        executor=executor,
+        context=loca.FitContext(executor=executor),
     )
     assert all(killed)
     assert len(killed) == 2
@@ -102,7 +102,11 @@ def test_without_room_for_a_shard_a_fit_ends_in_one_line(
     with pytest.raises(
         LocaError, match=r"^shard [0-2]: no process for 3 s; each needs 1 cores: add machines"
     ):
-        make().fit(planted_split.train, validation=planted_split.validation, executor=executor)
+        make().fit(
+            planted_split.train,
+            validation=planted_split.validation,
+            context=loca.FitContext(executor=executor),
+        )
     assert not list((tmp_path / "work").iterdir())
 
 
@@ -117,7 +121,10 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(
         ):
             with pytest.raises(LocaError, match=line):
                 make().fit(
-                    planted_split.train, executor=RayExecutor(tmp_path / "work", address=address)
+                    planted_split.train,
+                    context=loca.FitContext(
+                        executor=RayExecutor(tmp_path / "work", address=address)
+                    ),
                 )
         assert not list((tmp_path / "work").iterdir())
     finally:
@@ -136,7 +143,10 @@ def test_a_mistake_in_a_shard_is_the_mistake_of_the_fit(
     with pytest.raises(
         LocaError, match="the work of shard 0 is not there; does every machine see this storage"
     ):
-        make().fit(planted_split.train, executor=Emptied(tmp_path / "work", shards=1))
+        make().fit(
+            planted_split.train,
+            context=loca.FitContext(executor=Emptied(tmp_path / "work", shards=1)),
+        )
 
 
 def test_a_comparison_over_workers_has_the_table_of_one_process(

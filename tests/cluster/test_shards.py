@@ -113,7 +113,9 @@ def test_shards_find_their_work_at_an_address(
     place = f"file://{tmp_path}/work"
     alone, executor = fit(CASES[name], planted_split), Losing(place, shards=3, seed=1)
     model = CASES[name]().fit(
-        planted_split.train, validation=planted_split.validation, executor=executor
+        planted_split.train,
+        validation=planted_split.validation,
+        context=loca.FitContext(executor=executor),
     )
     assert executor.losses > 0
     assert_same(model, alone, planted_split)
@@ -234,7 +236,8 @@ def test_lost_shards_go_on_where_they_were(name: str, planted_split: Split, tmp_
     # And where nothing is judged.
     executor = Losing(tmp_path, shards=3, seed=1, checkpoint_every=1e6)
     alone, model = (
-        CASES[name]().fit(planted_split.train, executor=one) for one in (None, executor)
+        CASES[name]().fit(planted_split.train, context=loca.FitContext(executor=one))
+        for one in (None, executor)
     )
     assert_same(model, alone, planted_split)
     assert executor.losses > 0
@@ -310,7 +313,9 @@ def test_shards_compute_on_the_device_of_the_fit(
 
     monkeypatch.setattr(Job, "fits", fits)
     executor = ShardExecutor(tmp_path / "work", shards=2)
-    model = CASES["an ensemble"]().fit(planted_split.train, device="cpu", executor=executor)
+    model = CASES["an ensemble"]().fit(
+        planted_split.train, device="cpu", context=loca.FitContext(executor=executor)
+    )
     assert devices == ["cpu", "cpu"]
     assert [str(part.device) for part in model.models_.parts_] == ["cpu", "cpu"]
 
@@ -448,8 +453,7 @@ def test_finished_shards_stay_until_the_work_has_ended_well(
             model = make().fit(
                 planted_split.train,
                 validation=planted_split.validation,
-                context=context,
-                executor=Counting(tmp_path / "work"),
+                context=replace(context, executor=Counting(tmp_path / "work")),
             )
             if not resume:
                 del model

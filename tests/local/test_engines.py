@@ -208,7 +208,9 @@ def test_an_executor_trains_in_place_of_this_machine(
     for model in models:
         validation = planted_split.validation
         here = model.fit(planted_split.train, validation=validation).score(histories)
-        model.fit(planted_split.train, validation=validation, executor=executor)
+        model.fit(
+            planted_split.train, validation=validation, context=FitContext(executor=executor)
+        )
         np.testing.assert_array_equal(model.score(histories), here)
     engine = engine_for(base, 60)
     assert executor.asked == [

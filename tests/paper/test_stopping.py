@@ -239,4 +239,4 @@ class NoShards:
 def test_shards_cannot_stop_each_by_itself(planted_split: Split) -> None:
     model = narrow_loca(StopEach(), network(epochs=1))
     with pytest.raises(ConfigError, match="executor: StopEach cannot be spread over shards"):
-        model.fit(planted_split.train, executor=NoShards())
+        model.fit(planted_split.train, context=FitContext(executor=NoShards()))

@@ -15,7 +15,7 @@ from loca.evaluation.metrics import Metric
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.engines.engine import Engine, ManyFits, Validator, copies_of, train, warm_copies
 from loca.local.local_models import LocalModels
-from loca.local.many_models import ManyModels, is_engine
+from loca.local.many_models import ManyModels, is_engine_or_none
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.params import param, seed_param, whole
@@ -65,7 +65,7 @@ class Ensemble(ManyModels):
 
     base: Recommender = model_param()
     models: int = whole(40)
-    engine: Engine | None = param(None, "an engine such as Loop() or none", is_engine)
+    engine: Engine | None = param(None, "an engine such as Loop() or none", is_engine_or_none)
     seed: int = seed_param()
 
     models_: LocalModels | None = learned_part(LocalModels, "items")

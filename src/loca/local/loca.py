@@ -28,7 +28,7 @@ from loca.local.engines.engine import (
 )
 from loca.local.explain import AnswersOfCommunities, Locality
 from loca.local.judge import Judge
-from loca.local.many_models import ManyModels, is_engine
+from loca.local.many_models import ManyModels, is_engine_or_none
 from loca.local.sources import answers_of_communities
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import param, seed_param
@@ -103,7 +103,7 @@ class Loca(ManyModels):
     communities: CommunityFinder = param(BestOf(), "a finder such as Mixtures()", _is_finder)
     combiner: Combiner = param(GlobalShare(), "a combiner such as FixedShare(0.3)", _is_combiner)
     global_model: Recommender | None = model_param(optional=True)
-    engine: Engine | None = param(None, "an engine such as Loop() or none", is_engine)
+    engine: Engine | None = param(None, "an engine such as Loop() or none", is_engine_or_none)
     seed: int = seed_param()
 
     global_: Recommender | None = learned_part(Recommender, "items", selects="global_model")
