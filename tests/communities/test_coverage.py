@@ -28,24 +28,24 @@ from loca.errors import ConfigError, DataError
 from loca.models.devices import free_bytes
 
 CPU = torch.device("cpu")
-KERNEL_FILE = "loca.communities.count_kernel"
+TRITON_FILE = "loca.communities.common_bits_triton"
 
 
 def random_rows(seed: int, users: int, dimensions: int) -> np.ndarray:
     return unit_rows(np.random.default_rng(seed).normal(size=(users, dimensions)))
 
 
-def within_by_brute_force(rows: np.ndarray, bandwidth: float) -> np.ndarray:
+def within_by_brute_force(rows: np.ndarray, radius: float) -> np.ndarray:
     """Distances between all pairs in 64 bits, users × users."""
     cosines = np.clip(rows.astype(np.float64) @ rows.astype(np.float64).T, -1, 1)
-    within = np.arccos(cosines) * 2 / np.pi < bandwidth
+    within = np.arccos(cosines) * 2 / np.pi < radius
     np.fill_diagonal(within, True)
     return within
 
 
-def cover_by_brute_force(rows: np.ndarray, count: int, bandwidth: float) -> list[int]:
+def cover_by_brute_force(rows: np.ndarray, count: int, radius: float) -> list[int]:
     """The paper's procedure, word by word, over the full matrix of distances."""
-    within = within_by_brute_force(rows, bandwidth)
+    within = within_by_brute_force(rows, radius)
     covered = np.zeros(len(rows), bool)
     chosen: list[int] = []
     while len(chosen) < count:
@@ -61,18 +61,18 @@ def cover_by_brute_force(rows: np.ndarray, count: int, bandwidth: float) -> list
 
 
 def cover_on_device(
-    rows: np.ndarray, count: int, bandwidth: float, block_bytes: int = 10**9
+    rows: np.ndarray, count: int, radius: float, block_bytes: int = 10**9
 ) -> list[int]:
     """What a GPU with room would choose, its torch operations done on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             coverage_file,
             "DeviceNeighbourhoods",
-            lambda rows, bandwidth, _: DeviceNeighbourhoods(rows, bandwidth, CPU, block_bytes),
+            lambda rows, radius, _: DeviceNeighbourhoods(rows, radius, CPU, block_bytes),
         )
         patch.setattr(coverage_file, "choose_device", torch.device)
         patch.setattr(coverage_file, "free_bytes", lambda _: 10**12)
-        return cover_greedily(rows, count, bandwidth, "cuda").tolist()
+        return cover_greedily(rows, count, radius, "cuda").tolist()
 
 
 def flags_of(neighbourhoods: Any, users: int) -> np.ndarray:
@@ -92,16 +92,16 @@ def packed(flags: np.ndarray) -> np.ndarray:
     seed=st.integers(0, 10_000),
     users=st.integers(5, 150),
     dimensions=st.integers(2, 6),
-    bandwidth=st.sampled_from([0.05, 0.3, 0.6, 0.9, 1.5, 3.0]),
+    radius=st.sampled_from([0.05, 0.3, 0.6, 0.9, 1.5, 3.0]),
 )
 def test_greedy_coverage_equals_brute_force(
-    seed: int, users: int, dimensions: int, bandwidth: float
+    seed: int, users: int, dimensions: int, radius: float
 ) -> None:
     rows = random_rows(seed, users, dimensions)
     count = min(users, 20)
-    expected = cover_by_brute_force(rows, count, bandwidth)
-    assert cover_greedily(rows, count, bandwidth).tolist() == expected
-    assert cover_on_device(rows, count, bandwidth, block_bytes=9000) == expected
+    expected = cover_by_brute_force(rows, count, radius)
+    assert cover_greedily(rows, count, radius).tolist() == expected
+    assert cover_on_device(rows, count, radius, block_bytes=9000) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_neighbourhoods_of_many_blocks_are_those_of_brute_force_and_counted_so(m
         )
 
 
-@pytest.mark.parametrize("bandwidth", [0.25, 0.8, 1.0])
-def test_many_users_alike_are_chosen_in_the_order_of_their_rows(bandwidth: float) -> None:
+@pytest.mark.parametrize("radius", [0.25, 0.8, 1.0])
+def test_many_users_alike_are_chosen_in_the_order_of_their_rows(radius: float) -> None:
     # Copies of few directions: every gain is a tie.
     rows = np.repeat(random_rows(5, 6, 4), 30, axis=0)
-    expected = cover_by_brute_force(rows, 40, bandwidth)
-    assert cover_greedily(rows, 40, bandwidth).tolist() == expected
-    assert cover_on_device(rows, 40, bandwidth) == expected
+    expected = cover_by_brute_force(rows, 40, radius)
+    assert cover_greedily(rows, 40, radius).tolist() == expected
+    assert cover_on_device(rows, 40, radius) == expected
 
 
 def test_when_all_are_covered_the_choosing_starts_again() -> None:
@@ -143,15 +143,15 @@ def test_a_pair_at_the_very_limit_is_decided_in_64_bits(make: Any) -> None:
     cosines = rows.astype(np.float64) @ rows.astype(np.float64).T
     for first, second in ((0, 1), (5, 290), (17, 200), (250, 3)):
         for nudge in (-1e-10, 1e-10):
-            bandwidth = 2 / np.pi * np.arccos(cosines[first, second] + nudge)
-            within = flags_of(make(rows, bandwidth), 300)
+            radius = 2 / np.pi * np.arccos(cosines[first, second] + nudge)
+            within = flags_of(make(rows, radius), 300)
             assert within[first, second] == within[second, first] == (nudge < 0)
 
 
 @pytest.mark.parametrize(
     "make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)]
 )
-def test_users_at_right_angles_are_not_within_a_bandwidth_of_1(make: Any) -> None:
+def test_users_at_right_angles_are_not_within_a_radius_of_1(make: Any) -> None:
     # All pairs lie at the limit, or within rounding of it; a user without a direction is its own neighbour alone.
     rows = np.concatenate(
         [np.repeat(np.eye(10, dtype=np.float32), 7, axis=0), np.zeros((2, 10), np.float32)]
@@ -181,7 +181,7 @@ def test_neighbourhoods_that_do_not_fit_into_memory_are_refused(
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 100)
     with pytest.raises(
         DataError,
-        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; take Kernels",
+        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; choose anchors by 'kmeans'",
     ):
         cover_greedily(random_rows(0, 100, 3), 2, 0.5)
     with pytest.raises(ConfigError, match="device"):
@@ -195,11 +195,9 @@ def test_a_gpu_is_used_where_there_is_room_and_left_with_a_word_where_not(
     rows = random_rows(0, 100, 3)
     built_on: list[torch.device] = []
 
-    def build(
-        embeddings: np.ndarray, bandwidth: float, device: torch.device
-    ) -> DeviceNeighbourhoods:
+    def build(embeddings: np.ndarray, radius: float, device: torch.device) -> DeviceNeighbourhoods:
         built_on.append(device)
-        return DeviceNeighbourhoods(embeddings, bandwidth, CPU)
+        return DeviceNeighbourhoods(embeddings, radius, CPU)
 
     monkeypatch.setattr(coverage_file, "DeviceNeighbourhoods", build)
     monkeypatch.setattr(coverage_file, "choose_device", torch.device)
@@ -259,14 +257,14 @@ def store(pointer: Pointer, value: torch.Tensor) -> None:
 
 
 @pytest.fixture
-def no_kernel_file_yet() -> Iterator[None]:
-    sys.modules.pop(KERNEL_FILE, None)
+def no_triton_file_yet() -> Iterator[None]:
+    sys.modules.pop(TRITON_FILE, None)
     yield
-    sys.modules.pop(KERNEL_FILE, None)
+    sys.modules.pop(TRITON_FILE, None)
 
 
 @pytest.fixture
-def stand_in_for_triton(no_kernel_file_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in_for_triton(no_triton_file_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a kernel program after program with torch on the CPU."""
     language: Any = ModuleType("triton.language")
     language.int64, language.arange, language.zeros, language.load, language.store = (
@@ -294,41 +292,44 @@ def stand_in_for_triton(no_kernel_file_yet: None, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("rows", "words"), [(5, 1), (3, 512), (4, 1100)])
-def test_the_kernel_counts_the_bits_in_common(
+def test_the_triton_program_counts_the_bits_in_common(
     stand_in_for_triton: None, rows: int, words: int
 ) -> None:
-    kernel_file = importlib.import_module(KERNEL_FILE)
+    triton_file = importlib.import_module(TRITON_FILE)
     rng = np.random.default_rng(words)
     bits = rng.integers(0, 2**64, (rows, words), dtype=np.uint64)
     members = rng.integers(0, 2**64, words, dtype=np.uint64)
-    found = kernel_file.count_common(
+    found = triton_file.count_common(
         torch.tensor(bits.view(np.int64)), torch.tensor(members.view(np.int64))
     )
     assert found.tolist() == np.bitwise_count(bits & members).sum(axis=1).tolist()
 
 
-def test_the_kernel_is_used_where_it_can_be(stand_in_for_triton: None) -> None:
+def test_the_triton_program_is_used_where_it_can_be(
+    stand_in_for_triton: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coverage_file, "has_kernels", lambda _: True)
     rows = random_rows(3, 90, 4)
     neighbourhoods = DeviceNeighbourhoods(rows, 0.6, CPU)
-    neighbourhoods.has_kernel = True
+    monkeypatch.setattr(coverage_file, "set_bits", None)  # plain torch would need it
     members = np.random.default_rng(0).random(90) < 0.4
     expected = within_by_brute_force(rows, 0.6)[:, members].sum(axis=1)
     assert neighbourhoods.count_in(packed(members)).tolist() == expected.tolist()
-    assert neighbourhoods.has_kernel
 
 
-def test_without_the_kernel_plain_torch_counts_and_says_so(
-    no_kernel_file_yet: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_without_triton_plain_torch_counts_and_says_so(
+    no_triton_file_yet: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "loca")
     monkeypatch.setitem(sys.modules, "triton", None)  # type: ignore[arg-type]
+    monkeypatch.setattr(coverage_file, "has_kernels", lambda _: True)
     rows = random_rows(3, 90, 4)
     neighbourhoods = DeviceNeighbourhoods(rows, 0.6, CPU)
-    neighbourhoods.has_kernel = True
     members = np.random.default_rng(0).random(90) < 0.4
     expected = within_by_brute_force(rows, 0.6)[:, members].sum(axis=1)
     for _ in range(2):
         assert neighbourhoods.count_in(packed(members)).tolist() == expected.tolist()
     assert (
-        caplog.text.count("no Triton kernel (ModuleNotFoundError); plain torch counts instead") == 1
+        caplog.text.count("no Triton program (ModuleNotFoundError); plain torch counts instead")
+        == 1
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loca.communities import geometry
 from loca.communities.geometry import (
     KERNELS,
     Quantile,
@@ -16,6 +17,7 @@ from loca.communities.geometry import (
     check_bandwidth,
     cosine_within,
     resolve_bandwidth,
+    resolve_bandwidths,
     unit_rows,
 )
 from loca.errors import ConfigError, DataError
@@ -49,7 +51,7 @@ def test_a_zero_embedding_is_at_a_right_angle_to_everybody() -> None:
         ("triangular", [1.0, 0.5, 0.0, 0.0]),
     ],
 )
-def test_kernels_at_distances_0_half_the_bandwidth_the_bandwidth_and_beyond(
+def test_kernels_at_distances_0_half_the_radius_the_radius_and_beyond(
     kernel: str, expected: list[float]
 ) -> None:
     weights = KERNELS[kernel](np.array([0.0, 0.4, 0.8, 1.7], np.float32), 0.8)
@@ -57,22 +59,22 @@ def test_kernels_at_distances_0_half_the_bandwidth_the_bandwidth_and_beyond(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@given(distance=st.floats(0, 2), bandwidth=st.floats(0.01, 5))
-def test_a_kernel_is_never_negative_and_zero_from_the_bandwidth_on(
-    kernel: str, distance: float, bandwidth: float
+@given(distance=st.floats(0, 2), radius=st.floats(0.01, 5))
+def test_a_kernel_is_never_negative_and_zero_from_the_radius_on(
+    kernel: str, distance: float, radius: float
 ) -> None:
-    weight = float(KERNELS[kernel](np.array([distance], np.float32), bandwidth)[0])
+    weight = float(KERNELS[kernel](np.array([distance], np.float32), radius)[0])
     assert weight >= 0
-    if np.float32(distance) >= np.float32(bandwidth):
+    if np.float32(distance) >= np.float32(radius):
         assert weight == 0
 
 
-@given(bandwidth=st.floats(0.01, 2))
-def test_a_distance_is_below_the_bandwidth_where_the_cosine_is_above_its_own(
-    bandwidth: float,
+@given(radius=st.floats(0.01, 2))
+def test_a_distance_is_below_the_radius_where_the_cosine_is_above_its_own(
+    radius: float,
 ) -> None:
-    assert 2 / math.pi * math.acos(max(-1.0, cosine_within(bandwidth))) == pytest.approx(
-        bandwidth, abs=1e-6
+    assert 2 / math.pi * math.acos(max(-1.0, cosine_within(radius))) == pytest.approx(
+        radius, abs=1e-6
     )
     assert cosine_within(2.5) < -1
 
@@ -86,23 +88,31 @@ def test_a_quantile_is_read_off_all_pairs_of_few_users() -> None:
     assert resolve_bandwidth(0.3, rows, 0) == 0.3
 
 
-def test_a_sample_of_pairs_comes_near_the_quantile_of_all() -> None:
+def test_a_sample_of_pairs_comes_near_the_quantile_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = unit_rows(np.random.default_rng(1).normal(size=(300, 5)))
     exact = resolve_bandwidth(Quantile(0.3), rows, 0)
-    sampled = resolve_bandwidth(Quantile(0.3), rows, 0, most_pairs=20_000)
+    monkeypatch.setattr(geometry, "MOST_PAIRS", 20_000)
+    sampled = resolve_bandwidth(Quantile(0.3), rows, 0)
     assert sampled != exact
     assert sampled == pytest.approx(exact, rel=0.02)
-    assert resolve_bandwidth(Quantile(0.3), rows, 0, most_pairs=20_000) == sampled
+    assert resolve_bandwidth(Quantile(0.3), rows, 0) == sampled
+
+
+def test_bandwidths_are_resolved_together_as_each_by_itself() -> None:
+    rows = unit_rows(np.random.default_rng(1).normal(size=(50, 5)))
+    bandwidths = [Quantile(0.3), 0.7, Quantile(0.9, times=1.3)]
+    alone = [resolve_bandwidth(bandwidth, rows, 0) for bandwidth in bandwidths]
+    assert resolve_bandwidths(bandwidths, rows, 0) == alone
+    # Numbers need no pairs of users.
+    assert resolve_bandwidths([0.3, 1], rows[:1], 0) == [0.3, 1.0]
 
 
 def test_quantiles_are_read_and_written_as_text() -> None:
     assert Quantile.parse("q0.5") == Quantile(0.5)
     assert Quantile.parse(" 1.3*q0.9 ") == Quantile(0.9, times=1.3)
     assert [str(Quantile.parse(text)) for text in ("q0.5", "1.3*q0.9")] == ["q0.5", "1.3*q0.9"]
-    for text in ("0.5q", "q", "qq", "1.3q0.9", "q1.2.3"):
-        with pytest.raises(
-            ConfigError, match=r"expected a number above 0, or a quantile such as q0\.9"
-        ):
+    for text in ("0.5", "0.5q", "q", "qq", "1.3q0.9", "q1.2.3"):
+        with pytest.raises(ConfigError, match=r"quantile: expected text such as q0\.9"):
             Quantile.parse(text)
 
 

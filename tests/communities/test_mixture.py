@@ -14,7 +14,8 @@ from scipy.special import logsumexp, softmax
 
 import loca
 from loca.communities.components import choose_components
-from loca.communities.multinomial_mixture import EM, MultinomialMixture, Parameters
+from loca.communities.em import EM, DeviceParameters
+from loca.communities.multinomial_mixture import MultinomialMixture
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.splits import Split
@@ -52,13 +53,13 @@ def some_rows(users: int = 40, items: int = 12, seed: int = 0) -> csr_array:
     return csr_array((rows + np.eye(users, items)).astype(np.float32))
 
 
-def some_parameters(rows: csr_array, mixtures: int = 2, components: int = 3) -> Parameters:
+def some_parameters(rows: csr_array, mixtures: int = 2, components: int = 3) -> DeviceParameters:
     rng = np.random.default_rng(1)
     log_items = np.log(rng.dirichlet(np.ones(rows.shape[1]), mixtures * components).T).astype(
         np.float32
     )
-    log_sizes = np.log(rng.dirichlet(np.ones(components), mixtures)).astype(np.float32)
-    return Parameters(torch.from_numpy(log_items), torch.from_numpy(log_sizes))
+    log_proportions = np.log(rng.dirichlet(np.ones(components), mixtures)).astype(np.float32)
+    return DeviceParameters(torch.from_numpy(log_items), torch.from_numpy(log_proportions))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -75,13 +76,15 @@ def test_planted_communities_are_found_again(many_planted: PlantedData, seed: in
 def test_a_round_is_the_e_step_and_the_m_step_of_the_formula() -> None:
     rows, old = some_rows(), some_parameters(some_rows())
     weights = np.random.default_rng(2).random(40).astype(np.float32)
-    new, likelihoods = EM.of(rows, weights, 6, CPU, users=7).step(old, torch.tensor([[1.0], [3.0]]))
+    new, likelihoods = EM.of(rows, weights, CPU, users_per_block=7).round(
+        old, torch.tensor([[1.0], [3.0]])
+    )
     dense, items = rows.toarray().astype(np.float64), rows.shape[1]
     popularity = weights @ dense + 0.1
     pseudo = items / 4 * popularity / popularity.sum()
     for one, temperature in enumerate((1.0, 3.0)):
         log_items = old.log_items.numpy().astype(np.float64)[:, 3 * one : 3 * one + 3]
-        scores = (dense @ log_items + old.log_sizes[one].numpy()) / temperature
+        scores = (dense @ log_items + old.log_proportions[one].numpy()) / temperature
         memberships = softmax(scores, axis=1) * weights[:, None]
         counts = dense.T @ memberships + pseudo[:, None]
         expected = np.log(counts / counts.sum(axis=0))
@@ -89,7 +92,7 @@ def test_a_round_is_the_e_step_and_the_m_step_of_the_formula() -> None:
             new.log_items[:, 3 * one : 3 * one + 3], expected, rtol=1e-4, atol=1e-5
         )
         np.testing.assert_allclose(
-            new.log_sizes[one], np.log(memberships.sum(axis=0) / weights.sum()), atol=1e-5
+            new.log_proportions[one], np.log(memberships.sum(axis=0) / weights.sum()), atol=1e-5
         )
         likelihood = weights @ logsumexp(scores, axis=1) + (pseudo @ log_items).sum()
         np.testing.assert_allclose(likelihoods[one], likelihood, rtol=1e-5)
@@ -97,10 +100,13 @@ def test_a_round_is_the_e_step_and_the_m_step_of_the_formula() -> None:
 
 def test_the_likelihood_rises_with_every_round() -> None:
     rows = some_rows(users=200, items=30)
-    steps, now = EM.of(rows, np.ones(200, np.float32), 6, CPU), some_parameters(rows)
+    steps, now = (
+        EM.of(rows, np.ones(200, np.float32), CPU, users_per_block=200),
+        some_parameters(rows),
+    )
     likelihoods = []
     for _ in range(15):
-        now, likelihood = steps.step(now)
+        now, likelihood = steps.round(now)
         likelihoods.append(likelihood)
     rises = np.diff(likelihoods, axis=0)
     assert (rises > -1e-6 * np.abs(likelihoods[0])).all()  # float32
@@ -110,9 +116,11 @@ def test_the_likelihood_rises_with_every_round() -> None:
 def test_blocks_and_threads_do_not_matter(planted_split: Split) -> None:
     rows, old = some_rows(), some_parameters(some_rows())
     weights = np.ones(40, np.float32)
-    whole, small = (EM.of(rows, weights, 6, CPU, users=users).step(old)[0] for users in (40, 3))
+    whole, small = (
+        EM.of(rows, weights, CPU, users_per_block=users).round(old)[0] for users in (40, 3)
+    )
     torch.testing.assert_close(whole.log_items, small.log_items, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(whole.log_sizes, small.log_sizes, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(whole.log_proportions, small.log_proportions, rtol=1e-5, atol=1e-5)
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):
@@ -133,14 +141,16 @@ def test_memberships_are_probabilities_by_the_formula(
     np.testing.assert_allclose(np.exp(found).sum(axis=2), 1, atol=1e-5)
     dense = histories.toarray().astype(np.float64)
     scaled = dense * np.minimum(1, 20 / dense.sum(axis=1, keepdims=True))
-    scores = (scaled @ mixture.log_items_ + mixture.log_sizes_).reshape(30, 2, 4)
+    scores = (scaled @ mixture.log_items_ + mixture.log_proportions_).reshape(30, 2, 4)
     np.testing.assert_allclose(found, scores - logsumexp(scores, axis=2, keepdims=True), atol=1e-4)
 
 
 def test_an_empty_history_has_the_sizes_of_the_communities(mixture: MultinomialMixture) -> None:
     found = mixture.embed(csr_array((2, 60), dtype=np.float32))
-    np.testing.assert_allclose(found, [mixture.log_sizes_] * 2, atol=1e-5)
-    np.testing.assert_allclose(np.exp(mixture.log_sizes_).reshape(2, 4).sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(found, [mixture.log_proportions_] * 2, atol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(mixture.log_proportions_).reshape(2, 4).sum(axis=1), 1, atol=1e-5
+    )
 
 
 @given(
@@ -191,10 +201,14 @@ def test_a_user_of_weight_2_counts_as_two() -> None:
     rows, weights = some_rows(), np.ones(40, np.float32)
     weights[:5] = 2
     doubled = csr_array(np.concatenate([rows.toarray(), rows.toarray()[:5]]))
-    steps = EM.of(rows, weights, 6, CPU), EM.of(doubled, np.ones(45, np.float32), 6, CPU)
-    first, second = (one.step(some_parameters(rows))[0] for one in steps)
+    alike = np.ones(45, np.float32)
+    steps = [
+        EM.of(rows, weights, CPU, users_per_block=45),
+        EM.of(doubled, alike, CPU, users_per_block=45),
+    ]
+    first, second = (em.round(some_parameters(rows))[0] for em in steps)
     torch.testing.assert_close(first.log_items, second.log_items, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(first.log_sizes, second.log_sizes, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(first.log_proportions, second.log_proportions, rtol=1e-4, atol=1e-5)
     # A user without weight is left out: what such a user has taken is of no consequence.
     other = rows.toarray()
     weights[-1], other[-1] = 0, 1
@@ -212,10 +226,10 @@ def test_mixtures_differ_and_the_best_starts_come_first(many_planted: PlantedDat
     pairs = np.zeros((12, 12))
     np.add.at(pairs, (one, other), 1)
     assert pairs.max(axis=1).sum() < 0.95 * len(one)
-    assert model.held_out_[0] >= model.held_out_[1]
+    assert model.start_likelihoods_[0] >= model.start_likelihoods_[1]
     # More starts: the best of them is at least as good. The first are the same.
     more = MultinomialMixture(components=12, mixtures=2, rounds=9, starts=4).fit(data, device="cpu")
-    assert (more.held_out_ >= model.held_out_ - 1e-5).all()
+    assert (more.start_likelihoods_ >= model.start_likelihoods_ - 1e-5).all()
     again = MultinomialMixture(components=12, mixtures=2, rounds=9).fit(data, device="cpu")
     np.testing.assert_array_equal(again.log_items_, model.log_items_)
 
@@ -224,8 +238,8 @@ def test_about_as_many_components_are_chosen_as_were_planted(many_planted: Plant
     among = (2, 4, 6, 8, 12, 24)
     choice = choose_components(many_planted.interactions, among, device="cpu")
     assert choice.components == 6
-    assert {1, *among} == set(choice.likelihoods)
-    assert choice.likelihoods[6] > choice.likelihoods[2] + 10 * choice.errors[2]
+    assert {1, *among} == set(choice.log_likelihoods)
+    assert choice.log_likelihoods[6] > choice.log_likelihoods[2] + 10 * choice.standard_errors[2]
     # Without structure a single component is as good as any.
     rng = np.random.default_rng(0)
     random = csr_array((rng.random((600, 40)) < 0.2).astype(np.float32))
@@ -249,8 +263,8 @@ def test_an_interrupted_fit_ends_as_an_unbroken_one(
             return fit(context=context)
 
     unbroken, save, rounds = fit(), Checkpoint.save, []
-    step = EM.step
-    monkeypatch.setattr(EM, "step", lambda *what: (rounds.append(1), step(*what))[1])
+    one_round = EM.round
+    monkeypatch.setattr(EM, "round", lambda *what: (rounds.append(1), one_round(*what))[1])
     for kills in (1, 4, 11, 12):
         saved = 0
 
@@ -268,8 +282,8 @@ def test_an_interrupted_fit_ends_as_an_unbroken_one(
                 fit_in(folder, resume=False)
         rounds.clear()
         resumed = fit_in(folder, resume=True)
-        assert len(rounds) <= 14 - kills  # nothing is done twice
-        for name in ("log_items_", "log_sizes_", "held_out_"):
+        assert len(rounds) <= 13 - kills  # nothing is done twice
+        for name in ("log_items_", "log_proportions_", "start_likelihoods_"):
             np.testing.assert_array_equal(getattr(resumed, name), getattr(unbroken, name))
 
 
@@ -293,11 +307,11 @@ def test_a_file_of_other_sizes_is_refused(mixture: MultinomialMixture) -> None:
     fewer = {
         **state.arrays,
         "log_items": state.arrays["log_items"][:, :6],
-        "log_sizes": state.arrays["log_sizes"][:6],
+        "log_proportions": state.arrays["log_proportions"][:6],
     }
-    with pytest.raises(ModelFileError, match="log_sizes: expected 8 communities, found 6"):
-        restored(MultinomialMixture, get_params(mixture), ModelState(fewer, {}))
-    with pytest.raises(ModelFileError, match="held_out"):
+    with pytest.raises(ModelFileError, match="log_proportions: expected 8 communities, found 6"):
+        restored(MultinomialMixture, get_params(mixture), ModelState(fewer, state.facts))
+    with pytest.raises(ModelFileError, match="start_likelihoods"):
         restored(MultinomialMixture, {**get_params(mixture), "mixtures": 4, "components": 2}, state)
 
 
@@ -321,8 +335,8 @@ def test_unseen_items_alike_users_and_single_entries_give_finite_numbers() -> No
     ):
         model = MultinomialMixture(components=3, rounds=6).fit(csr_array(rows))
         assert np.isfinite(model.log_items_).all()
-        assert np.isfinite(model.log_sizes_).all()
-        assert np.isfinite(model.held_out_).all()
+        assert np.isfinite(model.log_proportions_).all()
+        assert np.isfinite(model.start_likelihoods_).all()
         assert np.isfinite(model.embed(csr_array(rows * np.float32(1e3)))).all()
 
 

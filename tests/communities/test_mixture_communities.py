@@ -169,5 +169,5 @@ def test_no_history_at_all_has_the_sizes_of_the_communities(grouped_split: Split
     data = TrainingData.of(grouped_split.train, device="cpu")
     communities = Mixtures(n=4).find(data, base=EASE(), global_model=EASE(), seed=0)
     nobody = csr_array(np.zeros((1, 80), np.float32))
-    expected = communities.mixture.log_sizes_
+    expected = communities.mixture.log_proportions_
     np.testing.assert_allclose(communities.locate(nobody)[0], expected, atol=1e-5)

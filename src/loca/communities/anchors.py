@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import numpy as np
 
+from loca.communities.clusters import k_means
 from loca.communities.coverage import cover_greedily
 from loca.errors import DataError, check_counts
 from loca.random_streams import derive_seed, stream
@@ -37,14 +38,17 @@ def choose_anchors(
     check_counts(n=n)
     if n > len(embeddings):
         raise DataError(f"n: expected at most {len(embeddings):,} anchors, one a user, found {n:,}")
-    if selection == "coverage":
-        return cover_greedily(embeddings, n, answer_radius, device)
-    if selection == "random":
-        drawn = stream(seed, "random anchors").choice(len(embeddings), n, replace=False)
-        return drawn.astype(np.int64)
-    if selection == "farthest":
-        return _farthest_users(embeddings, n, seed)
-    return _users_nearest_to_means(embeddings, n, seed, users_for_batches)
+    match selection:
+        case "coverage":
+            return cover_greedily(embeddings, n, answer_radius, device)
+        case "random":
+            drawn = stream(seed, "random anchors").choice(len(embeddings), n, replace=False)
+            return drawn.astype(np.int64)
+        case "farthest":
+            return _farthest_users(embeddings, n, seed)
+        case "kmeans":
+            return _users_nearest_to_means(embeddings, n, seed, users_for_batches)
+    assert_never(selection)
 
 
 def _farthest_users(embeddings: FloatArray, n: int, seed: int) -> IntArray:
@@ -61,15 +65,13 @@ def _farthest_users(embeddings: FloatArray, n: int, seed: int) -> IntArray:
 def _users_nearest_to_means(
     embeddings: FloatArray, n: int, seed: int, users_for_batches: int
 ) -> IntArray:
-    from sklearn.cluster import KMeans, MiniBatchKMeans
-
-    random_state = derive_seed(seed, "k-means") % 2**32
+    seed = derive_seed(seed, "k-means")
     if len(embeddings) > users_for_batches:
-        means = MiniBatchKMeans(n, n_init=1, batch_size=_USERS_PER_BATCH, random_state=random_state)
+        clusters = k_means(embeddings, n, seed, max_iter=100, batch_size=_USERS_PER_BATCH)
     else:
-        means = KMeans(n, n_init=1, random_state=random_state)
+        clusters = k_means(embeddings, n, seed, max_iter=300)
     chosen: list[int] = []
-    for centre in np.asarray(means.fit(embeddings).cluster_centers_, dtype=np.float32):
+    for centre in clusters.centres:
         closeness = embeddings @ centre
         closeness[chosen] = -np.inf
         chosen.append(int(closeness.argmax()))

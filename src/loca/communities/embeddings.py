@@ -1,4 +1,4 @@
-"""Where user embeddings come from: a trained model's encoder, a truncated SVD, or an array that the caller has."""
+"""Embedders of users: a trained model's encoder, a truncated SVD, or an array that the caller has."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.geometry import unit_rows
+from loca.communities.geometry import check_embeddings, unit_rows
+from loca.communities.sparse_rows import unit_length_rows, weighted_rows
 from loca.data.interactions import Interactions
-from loca.errors import ConfigError, DataError
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import param, positive, seed_param, whole
 from loca.models.recommender import (
@@ -19,7 +20,6 @@ from loca.models.recommender import (
     TrainingData,
     check_histories,
     fitted,
-    get_params,
 )
 from loca.persistence.learned import learned, learned_fact
 from loca.random_streams import derive_seed
@@ -30,60 +30,60 @@ _USERS_PER_BLOCK = 8192
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Learns from interactions and embeds any history, known user or not."""
+    """Learn from interactions, and embed any history, known user or not."""
 
     train_data_: Interactions | None
 
-    def embed(self, histories: csr_array) -> FloatArray: ...
+    @property
+    def embedding_size(self) -> int:
+        """The number of dimensions of an embedding; of an unfitted embedder the most it can have."""
 
-    def selected(self) -> Self: ...
+    def embed(self, histories: csr_array) -> FloatArray:
+        """Return the embedding of each history, users × dimensions."""
 
-    def memory_bytes(self, data: DataSize) -> MemoryUse: ...
+    def selected(self) -> Self:
+        """Return an unfitted copy with what the fit chose."""
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Estimate what a fit takes."""
 
 
 def embed_users(embedder: Embedder, histories: csr_array) -> FloatArray:
-    """The embeddings of all histories, users × dimensions, made block by block, rows of length 1; NaN is refused.
+    """Return the embeddings of histories as rows of length 1, users × dimensions; NaN is refused."""
+    return unit_rows(embed_in_blocks(embedder, histories))
 
-    Log memberships stay as they are.
+
+def embed_in_blocks(embedder: Embedder, histories: csr_array) -> FloatArray:
+    """Return the embeddings of histories as they are, users × dimensions, made block by block.
+
+    Without histories there is one empty block, from which the number of dimensions follows.
     """
     starts = range(0, max(histories.shape[0], 1), _USERS_PER_BLOCK)
-    embedded = (
-        embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])) for start in starts
-    )
-    as_they_are = getattr(embedder, "gives_memberships", False)
-    return np.concatenate([rows if as_they_are else unit_rows(rows) for rows in embedded])
-
-
-def embedding_dimensions(embedder: object) -> int:
-    """How many numbers embed a user, as the embedder's parameters say."""
-    params = get_params(embedder)
-    if "embeddings" in params:
-        return int(params["embeddings"].shape[1])
-    if "components" in params:
-        return int(params["components"] * params["mixtures"])
-    sizes = [params[name] for name in ("dimensions", "latent", "factors") if name in params]
-    if not sizes:
-        found = type(embedder).__name__
-        raise ConfigError(
-            f"embedding: expected svd, mult-vae, mult-dae, cdae, rec-vae or wmf, found {found}"
-        )
-    return int(sizes[0])
+    blocks = (csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts)
+    return np.concatenate([embedder.embed(block) for block in blocks])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TruncatedSVD(BaseEstimator):
-    """Embed a history, scaled to length 1, by the leading right singular vectors of the scaled training rows.
+    """Embed a history by a truncated singular value decomposition.
+
+    The history, scaled to length 1, is projected onto the leading right singular vectors of the
+    training histories, scaled likewise.
 
     Parameters
     ----------
     dimensions : int, default 32
-        Singular vectors, and so numbers of an embedding; at most as many as there are users and items.
+        Singular vectors, and so numbers of an embedding; at most as many as there are users and
+        items.
     seed : int, default 0
         Seed of the randomised decomposition.
 
     Examples
     --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> planted = loca.planted_communities(
+    ...     users=60, items=30, groups=5, history=12, shortest_history=10
+    ... )
+    >>> data = planted.interactions
     >>> loca.TruncatedSVD(dimensions=4).fit(data).embed(data.histories()).shape
     (60, 4)
 
@@ -95,16 +95,22 @@ class TruncatedSVD(BaseEstimator):
 
     dimensions: int = whole(32)
     seed: int = seed_param()
+    # NaN of a file is refused when users are embedded, without reading the array in advance.
     directions_: FloatArray | None = learned("items", "directions", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
         from sklearn.utils.extmath import randomized_svd
 
-        rows = _weighted(_unit_histories(data.histories), data.user_weights)
+        rows = weighted_rows(unit_length_rows(data.histories), data.user_weights)
         count = min(self.dimensions, min(rows.shape))
         random_state = derive_seed(self.seed, "truncated SVD") % 2**32
         _, _, right = randomized_svd(rows, count, random_state=random_state)
-        self.directions_ = np.ascontiguousarray(right.T, dtype=np.float32)  # (items, dimensions)
+        self.directions_ = np.ascontiguousarray(right.T, dtype=np.float32)  # (items, directions)
+
+    @property
+    def embedding_size(self) -> int:
+        """The number of singular vectors."""
+        return self.dimensions if self.directions_ is None else self.directions_.shape[1]
 
     def embed(self, histories: csr_array) -> FloatArray:
         """Project histories onto the singular vectors.
@@ -122,7 +128,7 @@ class TruncatedSVD(BaseEstimator):
         return _project(histories, fitted(self.directions_, self))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """Factors of the sampled range, their decomposition, and the scaled rows."""
+        """Estimate factors of the sampled range, their decomposition, and the scaled rows."""
         directions = 4 * data.items * min(self.dimensions, data.items)
         main = 4 * (directions + 4 * data.users * self.dimensions) + 16 * data.entries
         return MemoryUse(main=main, main_after=directions, folder=directions)
@@ -136,11 +142,11 @@ def _is_numbers(value: object) -> bool:
 class GivenEmbeddings(BaseEstimator):
     """Map histories to embeddings that the caller has for the training users.
 
-    They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a longer array.
+    They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a
+    longer array.
 
-    The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because scores are
-    computed for histories, not for user rows, all users are embedded through it; `fit_share_` says how well it repeats
-    the given ones (mean cosine).
+    The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because
+    scores are computed for histories, not for user rows, all users are embedded through it.
 
     Parameters
     ----------
@@ -149,15 +155,23 @@ class GivenEmbeddings(BaseEstimator):
     ridge : float, default 1.0
         Regularisation of the map, above 0.
 
+    Attributes
+    ----------
+    mean_cosine_ : float
+        How well the map repeats the given embeddings: the mean cosine over the training users.
+
     Examples
     --------
     >>> import numpy as np
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> planted = loca.planted_communities(
+    ...     users=60, items=30, groups=5, history=12, shortest_history=10
+    ... )
+    >>> data = planted.interactions
     >>> given = np.random.default_rng(0).normal(size=(60, 3))
     >>> model = loca.GivenEmbeddings(embeddings=given).fit(data)
     >>> model.embed(data.histories()).shape
     (60, 3)
-    >>> 0 < model.fit_share_ < 1
+    >>> 0 < model.mean_cosine_ < 1
     True
     """
 
@@ -165,31 +179,36 @@ class GivenEmbeddings(BaseEstimator):
         ..., "an array of numbers, users × dimensions", _is_numbers
     )
     ridge: float = positive(1.0)
+    # As for TruncatedSVD.
     item_vectors_: FloatArray | None = learned("items", "dimensions", finite=False)
-    fit_share_: float | None = learned_fact("a number", lambda value: isinstance(value, float))
+    mean_cosine_: float | None = learned_fact("a number", lambda value: isinstance(value, float))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_rows(self.embeddings)
+        check_embeddings(np.asarray(self.embeddings, dtype=np.float32))
 
     def _fit(self, data: TrainingData) -> None:
         from sklearn.linear_model import Ridge
 
-        rows = _unit_histories(data.histories)
+        rows = unit_length_rows(data.histories)
         if len(self.embeddings) != rows.shape[0]:
-            found = f"{len(self.embeddings):,}"
             raise DataError(
-                f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {found}"
+                f"embeddings: expected {rows.shape[0]:,} rows, one per user, "
+                f"found {len(self.embeddings):,}"
             )
-        given = unit_rows(self.embeddings)
-        solver = Ridge(alpha=self.ridge, fit_intercept=False, solver="sparse_cg", tol=1e-6)
+        targets = unit_rows(self.embeddings)
         weights = None if (data.user_weights == 1).all() else data.user_weights
-        targets = given.astype(np.float64)
-        vectors = solver.fit(rows.astype(np.float64), targets, sample_weight=weights).coef_
-        self.item_vectors_ = np.ascontiguousarray(
-            np.atleast_2d(vectors).T, dtype=np.float32
-        )  # (items, dimensions)
-        self.fit_share_ = float((unit_rows(rows @ self.item_vectors_) * given).sum(axis=1).mean())
+        solver = Ridge(alpha=self.ridge, fit_intercept=False, solver="sparse_cg", tol=1e-6)
+        solver.fit(rows.astype(np.float64), targets.astype(np.float64), sample_weight=weights)
+        vectors = np.atleast_2d(solver.coef_).T  # (items, dimensions)
+        self.item_vectors_ = np.ascontiguousarray(vectors, dtype=np.float32)
+        cosines = (unit_rows(rows @ self.item_vectors_) * targets).sum(axis=1)
+        self.mean_cosine_ = float(cosines.mean())
+
+    @property
+    def embedding_size(self) -> int:
+        """The number of dimensions."""
+        return int(self.embeddings.shape[1])
 
     def embed(self, histories: csr_array) -> FloatArray:
         """Map histories to embeddings.
@@ -207,29 +226,16 @@ class GivenEmbeddings(BaseEstimator):
         return _project(histories, fitted(self.item_vectors_, self))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """The map and the embeddings in 64 bits, and the scaled rows; the embeddings are saved as a parameter."""
-        vectors, given = 4 * data.items * self.embeddings.shape[1], self.embeddings.nbytes
-        main = 4 * vectors + 4 * given + 48 * data.entries
-        return MemoryUse(main=main, main_after=vectors, folder=vectors + given)
+        """Estimate the map and the embeddings in 64 bits, and the scaled rows.
+
+        The embeddings are saved as a parameter.
+        """
+        vectors = 4 * data.items * self.embedding_size
+        targets = self.embeddings.nbytes
+        main = 4 * vectors + 4 * targets + 48 * data.entries
+        return MemoryUse(main=main, main_after=vectors, folder=vectors + targets)
 
 
 def _project(histories: csr_array, item_vectors: FloatArray) -> FloatArray:
-    rows = _unit_histories(check_histories(histories, len(item_vectors)))
+    rows = unit_length_rows(check_histories(histories, len(item_vectors)))
     return np.asarray(rows @ item_vectors, dtype=np.float32)
-
-
-def _unit_histories(histories: csr_array) -> csr_array:
-    """Rows scaled to length 1; an empty row stays empty."""
-    rows = csr_array(histories, copy=True).astype(np.float32)
-    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
-    rows.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(rows.indptr)).astype(np.float32)
-    return rows
-
-
-def _weighted(rows: csr_array, user_weights: FloatArray) -> csr_array:
-    """Return rows whose squares count by the users' weights: a user of weight 2 like two users."""
-    if (user_weights == 1).all():
-        return rows
-    factors = np.repeat(np.sqrt(user_weights), np.diff(rows.indptr))
-    values = (rows.data * factors).astype(np.float32)
-    return csr_array((values, rows.indices, rows.indptr), shape=rows.shape)

@@ -15,7 +15,6 @@ from loca.communities.embeddings import (
     Embedder,
     TruncatedSVD,
     embed_users,
-    embedding_dimensions,
 )
 from loca.communities.finder import (
     Communities,
@@ -148,7 +147,8 @@ class Kernels(CommunityFinder):
             embedder = TruncatedSVD()
         if embedder is not None:
             steps["embedding"] = embedder.memory_bytes(size)
-        dimensions = embedding_dimensions(embedder or global_model)
+        fitted_first: Any = embedder or global_model
+        dimensions = fitted_first.embedding_size
         share = 1.0
         if isinstance(self.answer_bandwidth, Quantile) and self.answer_bandwidth.times <= 1:
             share = self.answer_bandwidth.level

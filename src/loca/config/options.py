@@ -302,7 +302,8 @@ def check_value(key: str, annotation: Any, value: Any) -> Any:
         try:
             return Quantile.parse(value)
         except ConfigError as error:
-            raise ConfigError(f"{key}: {error}") from None
+            also = "; a number above 0 will do too" if float in kinds else ""
+            raise ConfigError(f"{key}: {error}{also}") from None
     expected, words = list[str](), list[str]()
     for kind in kinds:
         if get_origin(kind) is Literal:

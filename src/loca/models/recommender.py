@@ -151,8 +151,6 @@ class BaseEstimator(Learner, Readable):
     learns, and implements `_fit`.
     """
 
-    gives_memberships: ClassVar[bool] = False  # as an embedder: log memberships, not directions
-
     train_data_: Interactions | None = field(
         default=None, init=False
     )  # None: fitted on a bare matrix

@@ -158,6 +158,11 @@ class WMF(Recommender):
         with float32_products():
             return np.asarray((solved @ columns.factors.T).cpu().numpy())
 
+    @property
+    def embedding_size(self) -> int:
+        """The size of a factor."""
+        return self.factors
+
     def embed(self, histories: csr_array) -> als.Floats:
         """Solve for the factor of each history.
 
