@@ -25,11 +25,13 @@ def demo(
     users: Users = 4000,
     recency: Recency = None,
 ) -> None:
-    """Run the demonstration on built-in data: compare models, save one, print its lists and its reasons.
+    """Run the demonstration on built-in data: compare models, save one, print lists and reasons.
 
-    Leaves a folder with the tables, a picture of the communities, the model and the next commands to try.
+    Leaves a folder with the tables, a picture of the communities, the model and the next commands
+    to try.
 
-    --recency lets the newest items count most. Equal times have no order: the items of one moment are one place.
+    --recency lets the newest items count most. Equal times have no order: the items of one moment
+    are one place.
 
     Examples:
 

@@ -107,12 +107,14 @@ def reproduce_paper(
 
       loca reproduce figure5 --data ml-1m --local-models 100 --seeds 1
 
-    Each becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png and WHAT.svg in
+    Each becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png
+    and WHAT.svg in
     --out; report.html holds all of them. Protocol clean selects on validation and looks at the test items once; paper
-    repeats how the paper's program selected, on the test items, and is there to be set beside the printed figures.
+    repeats how the paper's program selected, on the test items, and is there to be set beside the
+    printed figures.
 
-    Every finished run is stored; after a kill the same command with --resume goes on, and tables and figures share
-    what they can.
+    Every finished run is stored; after a kill the same command with --resume goes on, and tables
+    and figures share what they can.
     """
     from loca.experiments.report import check_file
     from loca.paper.benchmark import (
@@ -208,8 +210,8 @@ def reproduce_paper(
             }
             found = tune_models(benchmark, tuned, budget, out / TUNED, **how)
             benchmarks[place] = replace(benchmark, tables=found)
-    # The command that makes the same again from nothing: without --resume and what else changes no figure. Of stored
-    # results alone it says so: without, it would compute what is missing.
+    # The command that makes the same again from nothing: without --resume and what else changes no
+    # figure. Of stored results alone it says so: without, it would compute what is missing.
     command = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
     for key, value in {
         "protocol": protocol,

@@ -1,1 +1,1 @@
-"""Protocols, comparisons, settings and the demonstration: everything that puts models beside each other."""
+"""Comparisons: models beside each other, under one protocol and on the same users."""

@@ -74,10 +74,10 @@ def compare(
 ) -> Comparison:
     """Select, fit and evaluate several models by one protocol, and compare them user by user.
 
-    Differences are in the metric, by default NDCG@100 where it is computed, else NDCG at the longest
-    list: each Loca against its base model, the ensemble of that base and a control with communities
-    of other users, that control against the ensemble, and every model against `control`. With a
-    single test user there is nothing to pair, and no difference comes back.
+    Differences are in the metric, by default NDCG@100 where it is computed, else NDCG at the
+    longest list: each Loca against its base model, the ensemble of that base and a control with
+    communities of other users, that control against the ensemble, and every model against
+    `control`. With a single test user there is nothing to pair, and no difference comes back.
 
     Parameters
     ----------
@@ -139,7 +139,9 @@ def compare(
 
     Examples
     --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(
+    ...     users=60, items=30, groups=5, history=12, shortest_history=10
+    ... ).interactions
     >>> split = loca.leave_last_out(data, test=2, validation=2)
     >>> models = {"popular": loca.Popularity(), "ease": [loca.EASE(l2=10.0), loca.EASE(l2=100.0)]}
     >>> found = loca.compare(models, split, at=[10], control="popular")
@@ -274,7 +276,7 @@ def _as_split(data: Any, protocol: ProtocolName) -> Split:
 
 
 def _named_candidates(models: Any, seed: int) -> dict[str, list[Recommender]]:
-    """Return the candidates of each model by its name; a name of the registry stands for its model."""
+    """Return the candidates of each model by its name; names of the registry stand for models."""
     if isinstance(models, Mapping):
         return {name: _candidates_of(choices, name, seed) for name, choices in models.items()}
     listed = [models] if isinstance(models, Recommender | str) else list(models)
@@ -296,7 +298,7 @@ def _candidates_of(choices: Any, name: str, seed: int) -> list[Recommender]:
 
 
 def _names_of(models: Sequence[Recommender]) -> list[str]:
-    """Return a name for each model: its class, with the parameters where several are of one class."""
+    """Return a name for each model: its class, with parameters where several are of one class."""
     classes = [_class_name(model) for model in models]
     names: list[str] = []
     for model, class_name in zip(models, classes, strict=True):
@@ -329,8 +331,8 @@ def pairs_to_compare(
 
     Each local model is compared with its base, the ensembles and the controls over that base; a
     control with the ensembles; and every model with `control`. `longer` are the rows of models that
-    were fitted with more epochs, by the names of the models: local models are compared with those of
-    their controls, and at equal numbers of epochs.
+    were fitted with more epochs, by the names of the models: local models are compared with those
+    of their controls, and at equal numbers of epochs.
     """
     bases = {name: model.base for name, model in models.items() if isinstance(model, ManyModels)}
     singles = {name: model for name, model in models.items() if name not in bases}

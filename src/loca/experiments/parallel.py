@@ -91,8 +91,9 @@ def execute_parallel(
 ) -> dict[str, str]:
     """Add all other runs to `done`, up to `processes` at a time, each in its own process, or as `start` begins them.
 
-    The cores are divided among the processes. A run that fails does not stop the others; what must come after it is
-    not begun. One whose worker was lost with its machine is begun anew, a few times at most.
+    The cores are divided among the processes. A run that fails does not stop the others; what must
+    come after it is not begun. One whose worker was lost with its machine is begun anew, a few
+    times at most.
 
     Returns
     -------

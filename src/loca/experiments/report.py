@@ -44,7 +44,8 @@ class Difference:
     paired : PairedDifference
         The difference and its tests.
     t_p_holm, wilcoxon_p_holm : float
-        The p values of the two tests, each corrected by Holm over all differences of the comparison.
+        The p values of the two tests, each corrected by Holm over all differences of the
+        comparison.
     """
 
     first: str
@@ -61,9 +62,9 @@ class Difference:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Tabular):
-    """Hold what every model reached, in the order requested, and their differences; prints as two tables.
+    """Hold what every model reached, in the order requested, and their differences.
 
-    `compare` makes it.
+    `compare` makes it, and it prints as two tables.
 
     Parameters
     ----------
@@ -92,7 +93,9 @@ class Comparison(Tabular):
 
     Examples
     --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(
+    ...     users=60, items=30, groups=5, history=12, shortest_history=10
+    ... ).interactions
     >>> split = loca.leave_last_out(data, test=2, validation=2)
     >>> found = loca.compare([loca.Popularity(), loca.EASE()], split, at=[10])
     >>> [one.name for one in found.measured]
@@ -190,8 +193,8 @@ class Comparison(Tabular):
 
         A model has Recall and NDCG at each length, the compared metric with its interval, the
         settings that it was chosen from and its seconds; where models were tuned, trials given up
-        early and the seconds of tuning stand beside. A difference has its size, its interval, t, the
-        p values of both tests, and a verdict.
+        early and the seconds of tuning stand beside. A difference has its size, its interval, t,
+        the p values of both tests, and a verdict.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Runs: one model on one split under one protocol and seed, what it reached, and where that is stored."""
+"""Runs: one model on one split under one protocol and seed, what it reached, and their store."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ class Run:
     ) -> tuple[ComparedModel, Recommender]:
         """Return what the model reached, and the fitted model.
 
-        It is tuned where there is a space, then put to the protocol. The trials of tuning are stored
-        in the file `study`, if any, and go on from there.
+        It is tuned where there is a space, then put to the protocol. The trials of tuning are
+        stored in the file `study`, if any, and go on from there.
         """
         with collect_remarks() as collected:
             tuning = None
@@ -342,10 +342,10 @@ def describe_machine() -> str:
 class RunStore:
     """The runs of a comparison in a folder: finished ones are found again, unfinished ones go on.
 
-    The folder `runs` holds one file for each finished run, `studies/` the trials of its tuning, both
-    under the name of the run. A mark in `runs` is there from the begin of a comparison to its end.
-    Without `keeps_begun` a run that was only begun leaves nothing: what hundreds of networks have
-    learned takes tens of gigabytes.
+    The folder `runs` holds one file for each finished run, `studies/` the trials of its tuning,
+    both under the name of the run. A mark in `runs` is there from the begin of a comparison to its
+    end. Without `keeps_begun` a run that was only begun leaves nothing: what hundreds of networks
+    have learned takes tens of gigabytes.
     """
 
     folder: Path

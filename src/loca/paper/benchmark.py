@@ -1,4 +1,4 @@
-"""A benchmark: one data set under one protocol, its models, runs and measurements, and their results."""
+"""A benchmark: one data set under one protocol, its models, runs, measurements and results."""
 
 from __future__ import annotations
 
@@ -173,7 +173,8 @@ class Sizes:
     Parameters
     ----------
     local_models
-        Local models of Tables 2 and 3 and Figures 4 and 5, and the most that Table 5 trains at once.
+        Local models of Tables 2 and 3 and Figures 4 and 5, and the most that Table 5 trains at
+        once.
     sweep_models
         Local models over DAE, of Table 4 and of every point of Figures 7 and 8.
     pilot_models
@@ -341,8 +342,8 @@ class Benchmark:
     def model(self, name: str, seed: int = 0) -> Any:
         """Return a named model by its settings, unfitted.
 
-        Local models and ensembles have as many as the sizes say. Where the kind of communities would
-        be chosen on validation, it is the paper's.
+        Local models and ensembles have as many as the sizes say. Where the kind of communities
+        would be chosen on validation, it is the paper's.
         """
         if seed not in self._built:
             self._built[seed] = self._build(seed)
@@ -655,9 +656,9 @@ _SECTIONS = (_SIZES, "compare", "tune", "data", "split", "planted", "recency", "
 def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
     """Return the settings of all models on one benchmark.
 
-    They are those of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder; where both have
-    a model, the latter holds. Without any the built-in data has small networks, everything else the
-    defaults.
+    They are those of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder; where both
+    have a model, the latter holds. Without any the built-in data has small networks, everything
+    else the defaults.
     """
     tables: Tables = {}
     for file in _settings_files(name, protocol, settings):
@@ -742,8 +743,8 @@ def tune_models(
 
     Each has the same budget. Trials, results and the file of settings are stored in the folder.
     Local models are tuned with few of them, because the choice of bandwidths carries over to many
-    and the seconds do not. Permuted communities have the settings of those that they are the control
-    of.
+    and the seconds do not. Permuted communities have the settings of those that they are the
+    control of.
     """
     names = [name for name in names if not is_control(benchmark.model(name))]
     results = folder / benchmark.name

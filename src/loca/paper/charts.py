@@ -36,19 +36,22 @@ _SHOWN_OFTEN = {**{label: place for place, label in enumerate(_OFTEN)}, "LOCA_VA
 _INK, _LINES = "#333333", "#e4e4e4"
 _DASHED: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3}
 _MOST_IN_A_ROW = 3
-# Inches of one chart by how many stand in a row: a full row is printed at 7 inches with letters of 7.5 points.
+# Inches of one chart by how many stand in a row: a full row is printed at 7 inches with letters of
+# 7.5 points.
 _WIDTHS = {1: 4.0, 2: 3.6, 3: 2.9}
 _HEIGHT, _LEGEND_ROW = 2.5, 0.22
 _FONT, PIXELS_PER_INCH = 9.0, 200
-# About how wide a letter is at the size of the picture's text, and the sign before a label with the gaps around it.
+# About how wide a letter is at the size of the picture's text, and the sign before a label with the
+# gaps around it.
 _LETTER, _LEGEND_SIGN = 0.076, 0.58
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart: its points, an interval around each (95 % over users) and the values of single seeds.
+    """One line of a chart: its points, a 95 % interval around each, and the values of single seeds.
 
-    `low`, `high` and `seeds` may be empty. `is_level` draws a dashed level over the whole width instead of points.
+    `low`, `high` and `seeds` may be empty. `is_level` draws a dashed level over the whole width
+    instead of points.
     """
 
     label: str
@@ -62,9 +65,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """One pair of axes: curves over a number, or bars over named groups (`groups`), under a title such as (b) AMusic.
+    """One pair of axes under a title: curves over a number, or bars over named groups (`groups`).
 
-    With `groups` the x of a curve are places in it, and each curve is one colour of bars side by side.
+    With `groups` the x of a curve are places in it, and each curve is one colour of bars side by
+    side.
     """
 
     title: str
@@ -82,7 +86,7 @@ _Look = tuple[str, str, str]
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Names in letters that the font has not, or too long for the picture, are no matter of the user's."""
+    """Suppress warnings of letters that the font has not, and of names too long for the picture."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -90,7 +94,7 @@ def without_warnings() -> Iterator[None]:
 
 @without_warnings()
 def draw_charts(charts: Sequence[Chart]) -> Figure:
-    """The charts as one picture, at most three in a row, with one legend below in which each label has one look."""
+    """Return the charts as one picture, three in a row, above a legend with a look for each label."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -135,7 +139,7 @@ def as_png(figure: Any, dpi: float | str = "figure") -> bytes:
 
 
 def as_svg(figure: Figure, key: str = "figure") -> str:
-    """The picture as an SVG file, in which every id begins with `key`: several pictures can share one page."""
+    """Return the picture as SVG, whose ids begin with `key`: several pictures can share a page."""
     from matplotlib import rc_context
 
     drawn = BytesIO()
@@ -145,7 +149,8 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
         rc_context({"svg.hashsalt": key, "svg.fonttype": "path", "svg.id": "picture"}),
     ):
         figure.savefig(drawn, format="svg", metadata=nothing)
-    # Letters are paths; without comments no text from outside is left for the replacements below to meet.
+    # Letters are paths; without comments no text from outside is left for the replacements below to
+    # meet.
     text = re.sub(r"<!--.*?-->\n?", "", drawn.getvalue().decode("utf-8"), flags=re.DOTALL)
     text = re.sub(r"<!DOCTYPE.*?>\n?", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id="|href="#)|(url\(#)', lambda found: f"{found[0]}{key}.", text)
@@ -156,7 +161,7 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
 
 
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
-    """A model that many figures show looks the same in all; other labels take the looks that are left, in order."""
+    """Return a look for each label: models that many figures show look the same in all of them."""
     labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
     # What is said behind a name changes no look, unless it is part of one.
     names = {label: (label.split(" (")[0], re.split(r", | \(", label)[0]) for label in labels}
@@ -176,7 +181,7 @@ def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
 
 
 def _legend_columns(labels: list[str], width: float) -> int:
-    """The most columns of labels that fit under a picture so many inches wide; each is as wide as its longest label."""
+    """Return how many columns of labels fit under a picture so wide, each as wide as its longest."""
     for columns in range(len(labels), 1, -1):
         rows = math.ceil(len(labels) / columns)
         longest = [
@@ -208,7 +213,8 @@ def _draw_chart(
         dots: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 3, "alpha": 0.45}
         sign: Artist
         if chart.groups:
-            # One bar for each group, beside those of the other curves within 80 % of a group's width.
+            # One bar for each group, beside those of the other curves within 80 % of a group's
+            # width.
             width = 0.8 / len(curves)
             x = [group + (place - (len(curves) - 1) / 2) * width for group in curve.x]
             bars = axes.bar(
@@ -271,9 +277,10 @@ def _set_ticks(axes: Axes, chart: Chart) -> None:
 
 
 def _apart(values: list[float], *, is_log: bool) -> list[float]:
-    """Those of the rising values whose names can stand side by side: each at least a tenth of the axis after the last.
+    """Return the rising values whose names can stand side by side: a tenth of the axis apart.
 
-    A log axis has no place for what is not above 0. From the right, where the whole of a curve is read.
+    A log axis has no place for what is not above 0. From the right, where the whole of a curve is
+    read.
     """
     places = {
         value: math.log(value) if is_log else value for value in values if value > 0 or not is_log

@@ -1,4 +1,4 @@
-"""The demonstration: planted data, an honest comparison, a saved model that answers, and a picture."""
+"""The demonstration: planted data, an honest comparison, a saved model, and a picture."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def run_demo(
     models: Mapping[str, Sequence[Recommender]] | None = None,
     note: Callable[[str], None] = lambda line: None,
 ) -> Demonstration:
-    """Compare on planted data, save, reload, recommend, explain and draw; all is left in the folder.
+    """Compare on planted data, save, reload, recommend, explain and draw; leave all in the folder.
 
     Parameters
     ----------
@@ -222,8 +222,8 @@ def run_demo(
 def _take_one_thread(limits: ExitStack) -> None:
     """Limit all libraries to one thread until the stack is closed.
 
-    For matrices this small a second thread earns nothing, and on a busy machine waiting threads cost
-    minutes.
+    For matrices this small a second thread earns nothing, and on a busy machine waiting threads
+    cost minutes.
     """
     # Limits hold for libraries that are loaded: those of LAPACK and k-means would come later.
     import scipy.linalg  # noqa: F401

@@ -44,10 +44,11 @@ _SCORE = "NDCG@100 of the closest 1 %"
 
 
 class Figure2(PaperItem):
-    """NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users
-    that they were trained on; mean over random anchors and seeds, ± the standard deviation over
-    seeds. Intervals are over the anchors of all seeds: their neighbourhoods share users, which the
-    intervals do not count, so that they are too narrow. Dashed, the global MultVAE on the same users.
+    """NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of
+    users that they were trained on; mean over random anchors and seeds, ± the standard deviation
+    over seeds. Intervals are over the anchors of all seeds: their neighbourhoods share users, which
+    the intervals do not count, so that they are too narrow. Dashed, the global MultVAE on the same
+    users.
     """
 
     key = "figure2"
@@ -66,7 +67,7 @@ class Figure2(PaperItem):
         )
 
     def show(self, results: Results) -> Iterator[Part]:
-        """Return accuracy by share, the paper's two claims, and what it does not say of its best."""
+        """Return accuracy by share, the paper's two claims, and what it does not say."""
         lines = results.lines(NAME)
         if not lines:
             return

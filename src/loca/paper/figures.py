@@ -1,4 +1,4 @@
-"""Figures 4 to 8: accuracy by ratings of a user, number of local models, base model and bandwidth."""
+"""Figures 4 to 8: accuracy by ratings of a user, number of models, base model and bandwidth."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from loca.paper.seed_means import (
 from loca.text_table import TextTable
 from loca.typing import IntArray
 
-# The paper's units do not carry over between embeddings; quantiles of the distances between users do.
+# The paper's units do not carry over between embeddings; quantiles of the distances between users
+# do.
 _WIDE = Quantile(0.9, times=1.3)
 # The sweeps are not refitted; a MultVAE that is would have learned from more than they have.
 _ALONE = ("mult-vae", "not refitted")
@@ -45,8 +46,9 @@ _ENSEMBLE_LABEL = "Ensemble_VAE, not refitted"
 
 
 class Figure4(PaperItem):
-    """NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each about
-    a fifth of them, by the number of ratings that their history holds when they are evaluated.
+    """NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each
+    about a fifth of them, by the number of ratings that their history holds when they are
+    evaluated.
     """
 
     key = "figure4"
@@ -95,7 +97,7 @@ class Figure4(PaperItem):
 
 
 def _finding_on_groups(differences: Sequence[Floats], other: str) -> Finding:
-    """Return in how many groups LOCA_VAE is surely above another model; the paper claims its base."""
+    """Return in how many groups LOCA_VAE is surely above another; the paper claims it of its base."""
     n_sure = sum(interval_of(of_group)[0] > 0 for of_group in differences)
     n_groups = len(differences)
     where = "in every group" if n_sure == n_groups else f"in {n_sure} of {n_groups} groups"
@@ -220,9 +222,9 @@ class Figure5(CountFigure):
 
 
 class Figure6(CountFigure):
-    """NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone.
-    Under `clean`, as single points with all their models: communities by mixtures over VAE and over
-    EASE, and the ensembles of as many.
+    """NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases
+    alone. Under `clean`, as single points with all their models: communities by mixtures over VAE
+    and over EASE, and the ensembles of as many.
     """
 
     key = "figure6"
@@ -251,10 +253,10 @@ def _unclaimed_gain(
 class BandwidthFigure(PaperItem):
     """LOCA_VAE by one bandwidth, the other the same for all; and mixtures by what is like it.
 
-    `varied` is the parameter, `widths` its values by name, `fixed` the value of the other bandwidth.
-    `share` is the fact of a run that is the x of its points. `claims` are what the paper says of
-    widths: that the first is better than the second. They are the ends of the range and a width near
-    the paper's, not the best of five, which would flatter itself.
+    `varied` is the parameter, `widths` its values by name, `fixed` the value of the other
+    bandwidth. `share` is the fact of a run that is the x of its points. `claims` are what the paper
+    says of widths: that the first is better than the second. They are the ends of the range and a
+    width near the paper's, not the best of five, which would flatter itself.
 
     Of mixtures the parameter `mixed` is varied, with `values`; `mixed_fixed` are the same for all.
     `shown` is the value that is held against the ensemble and the dealt memberships: near the
@@ -412,12 +414,12 @@ def _epochs(runs: Sequence[ComparedModel]) -> str:
 
 
 class Figure7(BandwidthFigure):
-    """NDCG@100 of LOCA_VAE by the share of users that a local model trains on, for several numbers of
-    local models; each answers for its nearest tenth of the pairs of users. h_T is a quantile of the
-    distances between users. No global share for covered users; dashed, MultVAE alone. None of them is
-    refitted. Under `clean`, communities by mixtures by their membership weight too: the share of a
-    train weight that goes by membership. Beside them the same memberships dealt to other users and,
-    dashed, the ensemble of as many.
+    """NDCG@100 of LOCA_VAE by the share of users that a local model trains on, for several numbers
+    of local models; each answers for its nearest tenth of the pairs of users. h_T is a quantile of
+    the distances between users. No global share for covered users; dashed, MultVAE alone. None of
+    them is refitted. Under `clean`, communities by mixtures by their membership weight too: the
+    share of a train weight that goes by membership. Beside them the same memberships dealt to other
+    users and, dashed, the ensemble of as many.
     """
 
     key = "figure7"
@@ -442,11 +444,11 @@ class Figure7(BandwidthFigure):
 
 
 class Figure8(BandwidthFigure):
-    """NDCG@100 of LOCA_VAE by the share of users that a local model answers for, for several numbers
-    of local models; each trains on the same wide neighbourhood. No global share for covered users;
-    dashed, MultVAE alone. None of them is refitted. Under `clean`, communities by mixtures by the
-    temperature of their answers too: the higher, the more alike all communities count. Dashed, the
-    ensemble of as many.
+    """NDCG@100 of LOCA_VAE by the share of users that a local model answers for, for several
+    numbers of local models; each trains on the same wide neighbourhood. No global share for covered
+    users; dashed, MultVAE alone. None of them is refitted. Under `clean`, communities by mixtures
+    by the temperature of their answers too: the higher, the more alike all communities count.
+    Dashed, the ensemble of as many.
     """
 
     key = "figure8"

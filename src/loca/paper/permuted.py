@@ -1,4 +1,4 @@
-"""The control for what communities earn: the same communities, with the positions of other users."""
+"""The control for what communities earn: the same ones, with the positions of other users."""
 
 from __future__ import annotations
 

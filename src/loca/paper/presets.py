@@ -12,7 +12,7 @@ def mult_vae() -> loca.MultVAE:
 
 
 def loca_vae() -> loca.Loca:
-    """Return LOCA_VAE: narrow communities, each stopped by itself, and no share of the global model."""
+    """Return LOCA_VAE: narrow communities, each stopped by itself, no share of the global model."""
     return loca.Loca(
         base=mult_vae(),
         communities=loca.Kernels(n=300, train_bandwidth=0.8, answer_bandwidth=0.4),

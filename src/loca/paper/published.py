@@ -1,4 +1,4 @@
-"""The figures that the paper prints: Table 2, Table 3 and Table 5, read from the tables beside this file."""
+"""The figures that the paper prints in Tables 2, 3 and 5, read from the tables beside this file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rows(name: str) -> tuple[Mapping[str, str], ...]:
 
 
 def printed_accuracy(data: str | None, model: str, metric: str) -> float | None:
-    """Table 2's figure of a model on one of the paper's data sets; None where it prints none."""
+    """Return Table 2's figure of a model on one of the paper's data sets, if printed."""
     for row in _rows("table2"):
         if row["dataset"] == data and row["metric"].lower() == metric and model in _COLUMNS:
             return float(row[_COLUMNS[model]])
@@ -29,7 +29,7 @@ def printed_accuracy(data: str | None, model: str, metric: str) -> float | None:
 
 
 def printed_selection(data: str | None, selection: str, count: int) -> tuple[float, float] | None:
-    """Table 3's NDCG@100 and coverage, as a share, of a way to choose anchors; None where it prints none."""
+    """Return Table 3's NDCG@100 and coverage, as a share, of a way to choose anchors, if printed."""
     for row in _rows("table3"):
         if (row["dataset"], row["anchor_selection"], row["local_models"]) == (
             data,
@@ -41,7 +41,7 @@ def printed_selection(data: str | None, selection: str, count: int) -> tuple[flo
 
 
 def printed_seconds(data: str | None, count: int | None) -> float | None:
-    """Table 5's training seconds of so many local models, or of MultVAE for None; None where it prints none."""
+    """Return Table 5's seconds of so many local models, or of MultVAE for None, if printed."""
     column = "MultVAE" if count is None else f"local_{count}"
     for row in _rows("table5"):
         if row["dataset"] == data and column in row:

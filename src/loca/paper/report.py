@@ -1,4 +1,4 @@
-"""The report: what a table or figure of the paper holds, its files, and one HTML page of all of them."""
+"""The report: what a table or figure of the paper holds, its files, and an HTML page of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from loca.text_table import TextTable, csv_text
 
 Value = str | int | float | bool | None
 Records = list[dict[str, Value]]
-# How a finding stands to the paper: the same here, not the same here, or a thing that the paper does not say.
+# How a finding stands to the paper: the same here, not the same here, or a thing that the paper
+# does not say.
 FindingKind = Literal["matches", "differs", "found"]
 KIND_WORDS: Mapping[FindingKind, str] = {
     "matches": "matches the paper",
@@ -68,7 +69,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportItem:
-    """A table or figure of the paper: what a reader sees of it, and the records that every figure in it comes from.
+    """A table or figure of the paper: what a reader sees, and the records that it comes from.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ class ReportItem:
 
 @dataclass(frozen=True)
 class Gain:
-    """What one model gains over another in NDCG@100, with p values corrected over all gains of a benchmark.
+    """What one model gains over another in NDCG@100; p values are corrected over a benchmark.
 
     `over` says what the other model is to the first, such as its base.
     """
@@ -156,8 +157,9 @@ class Gain:
 class Headline:
     """A line of the first screen: what one LOCA gains on one data set under one protocol.
 
-    `ndcg` is its NDCG@100 with the spread over seeds, `gains` are by what they are over; one that was not measured is
-    left out. `printed` is the paper's figure, under the protocol `paper` alone: others have other data.
+    `ndcg` is its NDCG@100 with the spread over seeds, `gains` are by what they are over; one that
+    was not measured is left out. `printed` is the paper's figure, under the protocol `paper` alone:
+    others have other data.
     """
 
     data: str
@@ -183,7 +185,7 @@ def signed(value: float, digits: int) -> str:
 
 
 def write_item(item: ReportItem, folder: Path) -> None:
-    """Writes the files of a report item; a file that an earlier one had and this one has not is removed."""
+    """Write the files of a report item; remove files that only an earlier one had."""
     contents = {"md": as_markdown(item).encode()}
     if item.records:
         contents["csv"] = csv_text(item.records).encode()
@@ -204,7 +206,7 @@ def write_item(item: ReportItem, folder: Path) -> None:
 
 
 def as_markdown(item: ReportItem) -> str:
-    """The report item for reading in a repository: title, caption, picture, tables, findings, command."""
+    """Return the item for reading in a repository: title, caption, picture, tables, findings."""
     blocks = [f"# {_markdown(item.title)}", _markdown(item.caption, has_code=True)]
     if item.charts:
         blocks.append(f"![{_markdown(item.title)}]({item.key}.png)")
@@ -234,7 +236,7 @@ def as_markdown(item: ReportItem) -> str:
 
 
 def _markdown(text: str, *, has_code: bool = False) -> str:
-    """The text as one line of Markdown that shows every sign as it is; with `has_code` but what is in backticks."""
+    """Return the text as a line of Markdown that shows every sign; `has_code` leaves backticks."""
     parts = re.split(r"(`[^`]+`)" if has_code else r"(?!)", " ".join(text.split()))
     for place in range(0, len(parts), 2):
         shown = re.sub(r"&(?=#?\w+;)", "&amp;", parts[place]).replace("<", "&lt;")
@@ -245,7 +247,7 @@ def _markdown(text: str, *, has_code: bool = False) -> str:
 def page_of(
     headlines: Sequence[Headline], items: Sequence[ReportItem], provenance: Provenance, title: str
 ) -> str:
-    """The page as HTML that needs no other file; report items link to their files, which lie beside it."""
+    """Return the page as HTML that needs no other file; items link to their files beside it."""
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup, escape
 
@@ -277,7 +279,7 @@ def page_of(
 
 
 def overall_sentence(headlines: Sequence[Headline]) -> str:
-    """What holds overall under the clean protocol: in how many cases LOCA surely wins, loses, or is undecided."""
+    """Return in how many cases LOCA surely wins, loses or is undecided, under the clean protocol."""
     parts: list[str] = []
     others: set[str] = set()
     for over in (BASE, BEST, ENSEMBLE):

@@ -108,14 +108,15 @@ class Reproduction:
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
-    """Refuse a folder with results of an earlier run that the caller neither goes on with nor drops.
+    """Refuse a folder with results of an earlier run that is neither to go on nor dropped.
 
     Nor are tables and figures replaced unless that is requested whose results lie elsewhere: they
     could not be made again from here.
     """
     if resume and fresh:
         raise ConfigError(
-            "--resume goes on with what is stored, --fresh drops it; expected one of them, found both"
+            "--resume goes on with what is stored, --fresh drops it; "
+            "expected one of them, found both"
         )
     has_results = any((folder / name).exists() for name in (STORED, TUNED))
     if has_results and not (resume or fresh):
@@ -127,8 +128,8 @@ def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
     there = [name for name in made if (folder / name).exists()]
     if there and not has_results and not fresh:
         raise ConfigError(
-            f"{folder} holds {there[0]} without the results that it was made of, and would lose it; "
-            "choose another folder with --out, or add --fresh to replace it"
+            f"{folder} holds {there[0]} without the results that it was made of, and would lose "
+            "it; choose another folder with --out, or add --fresh to replace it"
         )
 
 
@@ -193,10 +194,10 @@ def models_of(
 def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
     """Compute what is not stored yet, and write every requested table and figure, and the page.
 
-    Without `resume` the stored results of the benchmarks are dropped, once the request is known to be
-    sound. With `only` stored results of other models are shown too. What fails does not stop the
-    rest: what could be made is written, and then the failures are reported. The page also holds items
-    of earlier runs whose results are all stored.
+    Without `resume` the stored results of the benchmarks are dropped, once the request is known to
+    be sound. With `only` stored results of other models are shown too. What fails does not stop the
+    rest: what could be made is written, and then the failures are reported. The page also holds
+    items of earlier runs whose results are all stored.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The figures of a model: means over seeds, intervals over users, and how tables, charts and findings show them."""
+"""The figures of a model: means over seeds, intervals over users, and how they are shown."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def level(label: str, value: SeedMeans | float | None) -> list[Curve]:
 
 
 def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) -> Curve:
-    """A line of NDCG@100 with intervals over users and the single seeds; points without figures are left out."""
+    """Return a line of NDCG@100 with intervals over users and the seeds; empty points are left out."""
     found = [(float(place), one) for place, one in zip(x, points, strict=True) if one is not None]
     low, high = (
         zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
@@ -104,7 +104,7 @@ def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) ->
 def claimed_gain(
     text: str, first: SeedMeans | None, second: SeedMeans | None, of: str = ""
 ) -> list[Finding]:
-    """On the claim that the first is above the second; `text` has {} for the difference, which is one of what.
+    """Return a finding on the claim that the first is above the second; {} is the difference.
 
     Nothing where one of them was not measured.
     """

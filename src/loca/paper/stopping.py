@@ -25,7 +25,8 @@ from loca.progress import bar
 class StopEach(Engine):
     """Stop each network at the best epoch of the validation users whom its community answers for.
 
-    A network without such users runs all its epochs. The number of epochs for a refit is the median.
+    A network without such users runs all its epochs. The number of epochs for a refit is the
+    median.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Table 2: the accuracy of all models, with intervals, paired differences and ensembles as controls."""
+"""Table 2: the accuracy of all models, with intervals, paired differences and controls."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class Table2(PaperItem):
     whose models were chosen on the test items; `paper` repeats that on the same interactions, and
     divides by all test items of a user, repeated ones too, as the paper does. `clean` chooses on
     validation, takes each pair of user and item once, and is the only column that is a result. A
-    model that chooses nothing while it learns has the same figures under both, where the data and its
-    settings are the same. A row of LOCA says how local it is: α, the global model's share for covered
-    users; the share of the users that a local model trains on in effect, (Σt)² / Σt² over their
-    weights t; and how many communities answer a user. Under `clean` communities by mixtures stand
-    beside their base, the equal-size ensemble and the same memberships dealt to other users at
-    random. Seconds are of the machines that the CSV names, some shared with other work.
+    model that chooses nothing while it learns has the same figures under both, where the data and
+    its settings are the same. A row of LOCA says how local it is: α, the global model's share for
+    covered users; the share of the users that a local model trains on in effect, (Σt)² / Σt² over
+    their weights t; and how many communities answer a user. Under `clean` communities by mixtures
+    stand beside their base, the equal-size ensemble and the same memberships dealt to other users
+    at random. Seconds are of the machines that the CSV names, some shared with other work.
     """
 
     key = "table2"

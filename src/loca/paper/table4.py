@@ -1,4 +1,4 @@
-"""Table 4: the lists of one user of two genres, and how far local models separate genres for all."""
+"""Table 4: the lists of a user of two genres, and how far local models separate genres for all."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class Case:
 
     `counts` are the test users, those of two genres, and those of them whom two local models answer
     for. `examined` and `shown` are the records of Table 4: one for each examined user, and one for
-    each item of each list shown. `usual` and `history` are the usual shares of the two genres of the
-    user shown and the length of the history.
+    each item of each list shown. `usual` and `history` are the usual shares of the two genres of
+    the user shown and the length of the history.
     """
 
     criteria: Criteria
@@ -366,7 +366,7 @@ class _ShownList:
 def _lists_shown(
     model: Loca, lists: _ListsOf, place: int, study: Record, test: HeldOut, user: TwoGenreUser
 ) -> list[_ShownList]:
-    """Return the lists of the two local models, of the global model, of LOCA, and what was held out.
+    """Return the lists of two local models, of the global model and LOCA, and what was held out.
 
     Held-out items stand once each, in the order in which the user came to them.
     """
@@ -451,8 +451,8 @@ def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> 
     The best pair: for A the local model whose list has the most of A less those of B, and likewise
     for B; of equal ones that with more held-out items, then that of greater weight. The score of a
     user is the clarity of that pair, and of equal ones the held-out items in both lists count:
-    clarity + hits / (n · (2n + 1)), less than a step of clarity. The heaviest pair is chosen without
-    a look at the lists.
+    clarity + hits / (n · (2n + 1)), less than a step of clarity. The heaviest pair is chosen
+    without a look at the lists.
     """
     # A stable order by weight: of equal local models the heavier is taken, of equal weights the
     # lower number.
@@ -594,7 +594,7 @@ def _averages(users: Sequence[Record], pair: str) -> tuple[str, str, str]:
 
 
 def _counts(users: Sequence[Record], pair: str) -> tuple[int, int]:
-    """Return for how many users a pair separates the genres, and for how many it is above global."""
+    """Return for how many users a pair separates genres, and for how many it is above global."""
     n_separated = sum(is_separated(user, pair) for user in users)
     return n_separated, sum(is_above_global(user, pair) for user in users)
 

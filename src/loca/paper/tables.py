@@ -1,4 +1,4 @@
-"""Table 1, the statistics of the data; Table 3, ways to choose anchors; Table 5, the time of training."""
+"""Table 1: statistics of the data. Table 3: ways to choose anchors. Table 5: seconds of training."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _NOTE = (
 
 
 class Table1(PaperItem):
-    """Users, items, ratings, sparsity and concentration as read here, and as the paper prints them."""
+    """Users, items, ratings, sparsity and concentration as read here and as the paper prints them."""
 
     key = "table1"
     title = "Table 1: statistics of the data sets"
@@ -284,7 +284,8 @@ def _contrast(benchmark: Benchmark, seed: int) -> Records:
         radius = resolve_bandwidth(width, embeddings, seed)
         return _coverage(embeddings, n_anchors, selection, radius, seed)
 
-    # The bandwidth at which random anchors cover the paper's share, by halving between two quantiles.
+    # The bandwidth at which random anchors cover the paper's share, by halving between two
+    # quantiles.
     low, high = 0.0, 1.0
     for _ in range(_BANDWIDTHS):
         middle = (low + high) / 2
@@ -356,7 +357,8 @@ class Table5(PaperItem):
         yield from (*stacked, *loop)
         if not stacked:
             return
-        # The least of the seconds that the global model took: what is above it is the machine's doing.
+        # The least of the seconds that the global model took: what is above it is the machine's
+        # doing.
         alone = float(min(line["global seconds"] for line in stacked))
         curves = [
             Curve(label, _column(own, "local models"), _column(own, "local seconds"))
