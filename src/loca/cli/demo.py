@@ -46,22 +46,22 @@ def demo(
 
     if users < 100:
         raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
-    weighed = None if recency is None else parse_recency(recency)
+    weighting = None if recency is None else parse_recency(recency)
     check_file(out)
     check_folder(out / "model")
     from loca.paper.demo import run_demo
 
-    found = run_demo(out, seed=seed, users=users, recency=weighed, note=say)
+    demonstration = run_demo(out, seed=seed, users=users, recency=weighting, note=say)
     if output.as_json:
-        output.answer("", found.document())
+        output.answer("", demonstration.document())
         return
-    show(found.comparison, output)
-    commands = "\n".join(f"  {command}\n      {about}" for command, about in found.next_commands)
-    print("", *found.verdicts(), found.bound_line(), found.purity_line(), sep="\n")
-    print(
-        f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}"
-    )
-    print(
-        f"\nIn {out}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md."
-    )
-    print(f"Try next:\n\n{commands}")
+    show(demonstration.comparison, output)
+    print("", *demonstration.verdicts(), sep="\n")
+    print(demonstration.bound_line(), demonstration.purity_line(), sep="\n")
+    print(f"\nFor {demonstration.user} the saved and reloaded model recommends")
+    print(f"{demonstration.answer}\n\n{demonstration.explanation}")
+    files = "comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md"
+    print(f"\nIn {out}: {files}.")
+    print("Try next:\n")
+    for command, about in demonstration.next_commands:
+        print(f"  {command}\n      {about}")
