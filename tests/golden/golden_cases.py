@@ -1,11 +1,13 @@
-"""What the golden outputs are of: commands, fitted models and saved models, all small and clear-cut.
+"""What the golden outputs are of: commands and fitted models, all small and clear-cut.
 
-A refactoring must not change what a user sees, so nothing here asks for more of the package than a user does: the
-commands, `loca.load`, `score`, and (to save models anew) the public classes. The one exception is `catalogue_names`.
+A refactoring must not change what a user sees, so nothing here asks for more of the package than a
+user does: the commands, the public classes, `loca.load` and `score`. The one exception is
+`catalogue_names`.
 
-Golden numbers must hold on other processors too, which sum in other orders. So nothing may hang on a near tie:
-networks learn a given number of epochs (`evaluate_every` is all of them, so that there is one to choose), their local
-models stand around random anchors (the best-covered among near-equal neighbourhoods may change) and have a given alpha.
+Golden numbers must hold on other processors too, which sum in other orders. So nothing may hang on
+a near tie: networks learn a number of epochs that is set (`evaluate_every` is all of them, so that
+there is one to choose), their local models stand around random anchors (the best-covered among
+near-equal neighbourhoods may change) and have a set share of the global model.
 """
 
 from __future__ import annotations
@@ -31,90 +33,107 @@ from loca.cli.main import main
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 DOCUMENTS = HERE / "documents"
-MODELS = HERE / "models"
 SCORES = HERE / "scores"
-MODEL_SCORES = HERE / "model_scores"
 DIGESTS = HERE / "results.sha256"
 RATINGS = HERE / "ratings.csv"
 SETTINGS = HERE / "settings.toml"
 
-# What a closed form may differ by between processors, and a network after training.
-EXACT = 1e-5
-TRAINED = 5e-3
-# Values that tell of the machine, the hour or the version; their keys and kinds are compared all the same.
-# So are the weights of Auto's blend: of a grid, where neighbours are nearly equal.
-UNCERTAIN = {
-    "seconds",
-    "free",
-    "found",
-    "found machine",
-    "found torch",
-    "is_here",
-    "chosen.columns",
-}
-# Of differences between networks: one exchanged pair of items changes them at will.
-CHANCES = {"t", "t_p", "t_p_holm"}
-# Of all differences: it ranks users, and users whose differences are equal but for the last bit change places.
-RANKED, RANKED_TOLERANCE = "wilcoxon", 0.02
+Settings = Mapping[str, object]
 
 
-# -- Commands ----------------------------------------------------------------------------------------------------------
+# -- Settings -------------------------------------------------------------------------------------
 
 
-def settings(**values: object) -> tuple[str, ...]:
-    """Words of the command line: `--set` for each, two underscores for a dot."""
-    return tuple(
-        word
-        for key, value in values.items()
-        for word in ("--set", f"{key.replace('__', '.')}={value}")
-    )
+def set_each(settings: Settings) -> tuple[str, ...]:
+    """Return words of the command line: `--set` for each setting."""
+    return tuple(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))
 
 
 def under(name: str, words: Iterable[str]) -> tuple[str, ...]:
-    """The same settings for one model of several."""
+    """Return the same settings for one model of several."""
     return tuple(word if word == "--set" else f"{name}.{word}" for word in words)
+
+
+def inside(name: str, settings: Settings) -> dict[str, object]:
+    """Return settings of a component."""
+    return {f"{name}.{key}": value for key, value in settings.items()}
 
 
 PLANTED = (
     "planted",
-    *settings(
-        planted__users=150,
-        planted__items=48,
-        planted__groups=6,
-        planted__communities=2,
-        planted__history=14,
+    *set_each(
+        {
+            "planted.users": 150,
+            "planted.items": 48,
+            "planted.groups": 6,
+            "planted.communities": 2,
+            "planted.history": 14,
+            "planted.tastes": 1.0,
+            "planted.seed": 3,
+        }
     ),
-    *settings(planted__tastes=1.0, planted__seed=3),
 )
 LISTS = ("--at", "5,10,20")
+FILE = ("ratings.csv", "--min-rating", "2")
+
 NETWORK = {"latent": 8, "learning_rate": 0.01, "epochs": 6, "evaluate_every": 6, "batch_size": 50}
 # The KL term is there from early on, so that it is noticed.
 VAE = {**NETWORK, "anneal_steps": 4}
-BASE = {f"base__{key}": value for key, value in NETWORK.items()}
-VAE_BASE = {**BASE, "base__anneal_steps": 4}
-_KERNELS = {"anchors": 3, "alpha": 0.5, "communities": "kernel"}
-LOCAL = {**_KERNELS, "anchor_selection": "random", "answer_bandwidth": "1.3*q0.9"}
-LOCAL_EASE = {**_KERNELS, "answer_bandwidth": "q0.9", "embedding__dimensions": 8}
+REC_VAE = {**NETWORK, "hidden": 12, "epochs": 2, "evaluate_every": 2}
+WMF = {"factors": 6, "confidence": 5, "user_l2": 5, "item_l2": 5, "iterations": 4}
+SLIM = {"tolerance": 1e-6}
+
+HALF = {"combiner.kind": "fixed-share", "combiner.share": 0.5}
+_KERNELS = {"communities.kind": "kernels", "communities.n": 3, **HALF}
+LOCAL = {
+    **_KERNELS,
+    "communities.anchors": "random",
+    "communities.answer_bandwidth": "1.3*q0.9",
+}
+LOCAL_EASE = {
+    **_KERNELS,
+    "communities.answer_bandwidth": "q0.9",
+    "communities.embedding.kind": "svd",
+    "communities.embedding.dimensions": 8,
+}
+# Narrow bandwidths of the paper are distances; here they reach far enough for three anchors to
+# answer for somebody.
+PAPER = {
+    "communities.n": 3,
+    "communities.anchors": "random",
+    "communities.train_bandwidth": 1.2,
+    "communities.answer_bandwidth": 0.9,
+}
+MIXED = {"n": 4, "mixtures": 2}
+FEW = {"models": 3}
+
 NETWORKS_COMPARED = (
     *("--models", "popularity,ease,mult-vae,ensemble,loca-vae"),
-    *under("mult-vae", settings(**VAE)),
-    *under("loca-vae", settings(**VAE_BASE, **LOCAL)),
+    *under("mult-vae", set_each(VAE)),
+    *under("loca-vae", set_each({**inside("base", VAE), **LOCAL})),
 )
 EASE_COMPARED = (
     *("--models", "popularity,item-knn,ease,next-ease,ensemble,loca-ease"),
     *("--choose", "ease.l2=1,20"),
-    *under("loca-ease", settings(base__l2=20, **LOCAL_EASE)),
+    *under("loca-ease", set_each({"base.l2": 20, **LOCAL_EASE})),
 )
-FILE = ("ratings.csv", "--min-rating", "2")
+
+
+# -- Commands -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of `loca`: its words, the saved models that it reads, and the files beside its document to look at."""
+    """One call of `loca`.
+
+    `reads` names the fitted models that the call finds in its folder, `writes` the files to look at
+    beside its document, and `is_trained` says that its numbers are a network's.
+    """
 
     words: tuple[str, ...]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    is_trained: bool = False
 
 
 COMMANDS: dict[str, Case] = {
@@ -142,9 +161,11 @@ COMMANDS: dict[str, Case] = {
             "out/comparison.toml",
         ),
     ),
-    "fit-loca-ease": Case(("fit", *PLANTED, "--out", "m", *settings(base__l2=20, **LOCAL_EASE))),
+    "fit-loca-ease": Case(
+        ("fit", *PLANTED, "--out", "m", *set_each({"base.l2": 20, **LOCAL_EASE}))
+    ),
     "fit-choice": Case(("fit", *PLANTED, "--model", "ease", "--out", "m", "--choose", "l2=1,20")),
-    "fit-mult-vae": Case(("fit", *PLANTED, "--model", "mult-vae", "--out", "m", *settings(**VAE))),
+    "fit-mult-vae": Case(("fit", *PLANTED, "--model", "mult-vae", "--out", "m", *set_each(VAE))),
     "fit-recency": Case(
         ("fit", *PLANTED, "--model", "ease", "--out", "m", "--recency", "30d:power:0.1")
     ),
@@ -152,8 +173,8 @@ COMMANDS: dict[str, Case] = {
     "fit-auto": Case(
         ("fit", *PLANTED, "--model", "auto", "--trials", "1", "--budget", "2h", "--out", "m")
     ),
-    "plan-loca-ease": Case(("plan", *PLANTED, *settings(base__l2=20, **LOCAL_EASE))),
-    "plan-mult-vae": Case(("plan", *PLANTED, "--model", "mult-vae", *settings(**NETWORK))),
+    "plan-loca-ease": Case(("plan", *PLANTED, *set_each({"base.l2": 20, **LOCAL_EASE}))),
+    "plan-mult-vae": Case(("plan", *PLANTED, "--model", "mult-vae", *set_each(NETWORK))),
     "evaluate": Case(("evaluate", "ease", *FILE, "--at", "5,10"), reads=("ease",)),
     "update": Case(("update", "ease", *FILE, "--out", "m"), reads=("ease",)),
     "recommend": Case(
@@ -168,30 +189,19 @@ COMMANDS: dict[str, Case] = {
         ("explain", "loca-ease", "--user", "u03", "-n", "3"), reads=("loca-ease",)
     ),
     "explain-loca-vae": Case(
-        ("explain", "loca-vae", "--history", "i03,i07,i11", "-n", "3"), reads=("loca-vae",)
+        ("explain", "loca-vae", "--history", "i03,i07,i11", "-n", "3"),
+        reads=("loca-vae",),
+        is_trained=True,
     ),
-    "explain-blend": Case(("explain", "blend", "--user", "u03", "-n", "3"), reads=("blend",)),
+    "explain-blend": Case(
+        ("explain", "blend", "--user", "u03", "-n", "3"), reads=("blend",), is_trained=True
+    ),
     "explain-auto": Case(("explain", "auto", "--user", "u03", "-n", "3"), reads=("auto",)),
     "tune": Case(
         (
-            *(
-                "tune",
-                *PLANTED,
-                "--model",
-                "ease,ensemble-ease",
-                "--trials",
-                "2",
-                "--out",
-                "best.toml",
-            ),
-            *(
-                "--choose",
-                "ease.l2=1,20",
-                "--choose",
-                "ensemble-ease.models=2,6",
-                "--set",
-                "ease.denoising=0.1",
-            ),
+            *("tune", *PLANTED, "--model", "ease,ensemble-ease", "--trials", "2"),
+            *("--out", "best.toml", "--choose", "ease.l2=1,20"),
+            *("--choose", "ensemble-ease.models=2,6", "--set", "ease.denoising=0.1"),
         ),
         writes=("best.toml",),
     ),
@@ -204,27 +214,9 @@ COMMANDS: dict[str, Case] = {
     ),
     "table2": Case(
         (
-            *(
-                "reproduce",
-                "table2",
-                "--data",
-                "ratings.csv",
-                "--out",
-                "out",
-                "--protocol",
-                "both",
-                "--seeds",
-                "1",
-            ),
-            *(
-                "--models",
-                "popularity,ease,loca-ease",
-                "--local-models",
-                "3",
-                "--sweep-models",
-                "3",
-            ),
-            *("--settings", "settings.toml"),
+            *("reproduce", "table2", "--data", "ratings.csv", "--out", "out"),
+            *("--protocol", "both", "--seeds", "1", "--models", "popularity,ease,loca-ease"),
+            *("--local-models", "3", "--sweep-models", "3", "--settings", "settings.toml"),
         ),
         writes=("out/table2.csv", "out/table2.md"),
     ),
@@ -234,51 +226,54 @@ COMMANDS: dict[str, Case] = {
 
 
 def document_of(name: str, folder: Path) -> dict[str, Any]:
-    """The JSON document of a command, called in an empty folder, and the files that it wrote there."""
+    """Return the JSON document of a command, called in an empty folder, and files that it wrote."""
     case = COMMANDS[name]
     shutil.copy(RATINGS, folder)
     shutil.copy(SETTINGS, folder)
-    for one in case.reads:
-        shutil.copytree(MODELS / one, folder / one)
+    for model in case.reads:
+        fitted_model(model).save(folder / model)
     document = json.loads(call(folder, *case.words, "--json"))
-    files = {one: _read(folder / one) for one in case.writes}
-    return TRIMMED.get(name, _whole)(document) | ({"files": files} if files else {})
+    document = TRIMMED.get(name, _untrimmed)(document)
+    if case.writes:
+        document["files"] = {path: _read(folder / path) for path in case.writes}
+    return document
 
 
 def call(folder: Path, *words: str) -> str:
-    """What a command says, in this process and a folder."""
-    said = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(said):
+    """Return what a command prints, in this process and a folder."""
+    output = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(output):
         code = main(list(words))
     assert code == 0, words
-    return said.getvalue()
+    return output.getvalue()
 
 
 def _read(path: Path) -> list[Any]:
-    """The rows of a table, or the lines of a text without seconds."""
+    """Return the rows of a table, or the lines of a text without seconds."""
     text = path.read_text()
     if path.suffix == ".csv":
         return list(csv.DictReader(io.StringIO(text)))
     lines = [re.sub(r"in \d+\.\d+ s$", "in … s", line) for line in text.splitlines()]
-    place = None
+    column = None
     for number, line in enumerate(lines):
         cells = line.split(" | ")
         if "seconds" in line and line.startswith("|"):
-            place = [cell.strip(" |") for cell in cells].index("seconds")
+            column = [cell.strip(" |") for cell in cells].index("seconds")
         elif not line.startswith("|"):
-            place = None
-        elif place is not None and "---" not in line:
-            cells[place] = "…" if place + 1 < len(cells) else "… |"
+            column = None
+        elif column is not None and "---" not in line:
+            is_last = column + 1 == len(cells)
+            cells[column] = "… |" if is_last else "…"
             lines[number] = " | ".join(cells)
     return lines
 
 
-def _whole(document: dict[str, Any]) -> dict[str, Any]:
+def _untrimmed(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _demo(document: dict[str, Any]) -> dict[str, Any]:
-    """The demonstration without what its networks and its choices among near-equal settings decide.
+def _trimmed_demo(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the demonstration without what networks and choices among near-equal settings decide.
 
     Its figures are those of `compare` and are held there.
     """
@@ -287,288 +282,164 @@ def _demo(document: dict[str, Any]) -> dict[str, Any]:
     for model in compared["models"]:
         if model["name"] not in certain:
             model.clear()
-    compared["differences"] = [[one["first"], one["second"]] for one in compared["differences"]]
+    compared["differences"] = [
+        [difference["first"], difference["second"]] for difference in compared["differences"]
+    ]
     document["verdicts"] = [
-        re.sub(r"[-+]?\d+\.\d+|above zero|below zero|zero lies within", "…", one)
-        for one in document["verdicts"]
+        re.sub(r"[-+]?\d+\.\d+|above zero|below zero|zero lies within", "…", verdict)
+        for verdict in document["verdicts"]
     ]
     document["bound"]["what"] = re.sub(r"[-+]?\d+\.\d+", "…", document["bound"]["what"])
     document["recommended"] = len(document["recommended"])
-    document["next"] = [one.split()[:2] for one in document["next"]]
+    document["next"] = [command.split()[:2] for command in document["next"]]
     return document
 
 
-TRIMMED: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"demo": _demo}
+TRIMMED: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"demo": _trimmed_demo}
 
 
-# -- Scores of every model of the catalogue ----------------------------------------------------------------------------
+# -- Models that commands read --------------------------------------------------------------------
 
-_REC = {**NETWORK, "hidden": 12, "epochs": 2, "evaluate_every": 2}
-_REC_BASE = {f"base__{key}": value for key, value in _REC.items()}
-_WMF = {"factors": 6, "confidence": 5, "user_l2": 5, "item_l2": 5, "iterations": 4}
-_WMF_BASE = {f"base__{key}": value for key, value in _WMF.items()}
-_SLIM = {"tolerance": 1e-6}
-_SLIM_BASE = {f"base__{key}": value for key, value in _SLIM.items()}
-_EMBEDDED = {"embedding__dimensions": 8}
-# Narrow bandwidths of the paper are distances; here they reach far enough for three anchors to answer for somebody.
-_PAPER = {
-    "anchors": 3,
-    "anchor_selection": "random",
-    "train_bandwidth": 1.2,
-    "answer_bandwidth": 0.9,
-}
-FEW = {"models": 3}
-_MIXED = {"anchors": 4, "alpha": 0.5, "mixtures": 2}
-CATALOGUE: dict[str, dict[str, object]] = {
+
+def _models() -> dict[str, Callable[[], loca.Recommender]]:
+    """Return what makes the models that commands read, for 40 users and 20 items."""
+    ease = loca.EASE(l2=20.0)
+    vae = loca.MultVAE(latent=4, learning_rate=0.02, epochs=5, evaluate_every=5, batch_size=20)
+    narrow = loca.Kernels(n=3, answer_bandwidth=loca.Quantile(0.9))
+    half = loca.FixedShare(0.5)
+    return {
+        "ease": lambda: ease,
+        "loca-ease": lambda: loca.Loca(
+            base=ease,
+            communities=loca.clone(narrow, embedding=loca.TruncatedSVD(dimensions=4)),
+            combiner=half,
+            engine=loca.Differences(),
+        ),
+        "loca-vae": lambda: loca.Loca(base=vae, communities=narrow, combiner=half),
+        "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
+        "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0)])),
+    }
+
+
+def fitted_model(name: str) -> loca.Recommender:
+    """Return one of the models that commands read, fitted."""
+    planted = loca.planted_communities(
+        users=40,
+        items=20,
+        communities=2,
+        groups=4,
+        tastes=1.0,
+        history=8,
+        shortest_history=8,
+        seed=1,
+    )
+    split = loca.leave_last_out(planted.interactions, test=1, validation=2)
+    return _models()[name]().fit(split.train, validation=split.validation)
+
+
+# -- Scores of every model of the catalogue -------------------------------------------------------
+
+# What stands behind an @ is the same model in another way of learning.
+CATALOGUE: dict[str, Settings] = {
     "popularity": {},
     "item-knn": {"neighbours": 10},
-    "wmf": _WMF,
-    "slim": _SLIM,
+    "wmf": WMF,
+    "slim": SLIM,
     "ease": {"l2": 20},
+    "ease@denoising": {"l2": 20, "denoising": 0.3},
     "cdae": NETWORK,
     "mult-dae": NETWORK,
     "mult-vae": {**VAE, "hidden": 12},
-    "rec-vae": _REC,
+    "rec-vae": REC_VAE,
     "llorma": {"anchors": 3, "factors": 4, "confidence": 5, "user_l2": 5, "item_l2": 5},
     "sglsvd": {"clusters": 2, "global_rank": 4, "local_rank": 2},
-    "llorma-vae": {**VAE_BASE, "anchors": 3, "alpha": 0.5},
-    "loca-ease": {"base__l2": 20, **LOCAL_EASE},
-    "loca-vae": {**VAE_BASE, **LOCAL},
-    "loca-dae": {**BASE, **LOCAL},
-    "loca-wmf": {**_WMF_BASE, **LOCAL},
-    "loca-slim": {**_SLIM_BASE, **LOCAL_EASE},
-    "loca-rec-vae": {**_REC_BASE, **LOCAL},
-    "ensemble-ease": {"base__l2": 20, **FEW},
-    "ensemble-vae": {**VAE_BASE, **FEW},
-    "ensemble-dae": {**BASE, **FEW},
-    "ensemble-wmf": {**_WMF_BASE, **FEW},
-    "ensemble-slim": {**_SLIM_BASE, **FEW},
-    "ensemble-rec-vae": {**_REC_BASE, **FEW},
     "next-ease": {"l2": 20},
     "next-vae": NETWORK,
-    "loca-next-ease": {"base__l2": 20, **LOCAL_EASE},
-    "loca-next-vae": {**BASE, **LOCAL},
-    "ensemble-next-ease": {"base__l2": 20, **FEW},
-    "ensemble-next-vae": {**BASE, **FEW},
-    "loca-paper-vae": {**BASE, **_PAPER},
-    "loca-paper-ease": {**{f"embedding__{key}": value for key, value in NETWORK.items()}, **_PAPER},
-    "ensemble-paper-vae": {**BASE, **FEW},
-    "ensemble-paper-ease": FEW,
-    **{f"{kind}-ease": {"base__l2": 20, **_MIXED} for kind in ("mixture", "dealt")},
-    **{f"{kind}-vae": {**VAE_BASE, **_MIXED} for kind in ("mixture", "dealt")},
-    **{f"{kind}-next-vae": {**BASE, **_MIXED} for kind in ("mixture", "dealt")},
+    "llorma-vae": {**inside("base", VAE), "communities.n": 3, **HALF},
+    "loca-ease": {"base.l2": 20, **LOCAL_EASE},
+    "loca-ease@differences": {"base.l2": 20, **LOCAL_EASE, "engine": "differences"},
+    "loca-vae": {**inside("base", VAE), **LOCAL},
+    "loca-vae@loop": {**inside("base", VAE), **LOCAL, "engine": "loop"},
+    "loca-dae": {**inside("base", NETWORK), **LOCAL},
+    "loca-wmf": {**inside("base", WMF), **LOCAL},
+    "loca-slim": {**inside("base", SLIM), **LOCAL_EASE},
+    "loca-rec-vae": {**inside("base", REC_VAE), **LOCAL},
+    "loca-next-ease": {"base.l2": 20, **LOCAL_EASE},
+    "loca-next-vae": {**inside("base", NETWORK), **LOCAL},
+    "ensemble-ease": {"base.l2": 20, **FEW},
+    "ensemble-vae": {**inside("base", VAE), **FEW},
+    "ensemble-dae": {**inside("base", NETWORK), **FEW},
+    "ensemble-wmf": {**inside("base", WMF), **FEW},
+    "ensemble-slim": {**inside("base", SLIM), **FEW},
+    "ensemble-rec-vae": {**inside("base", REC_VAE), **FEW},
+    "ensemble-next-ease": {"base.l2": 20, **FEW},
+    "ensemble-next-ease@differences": {"base.l2": 20, **FEW, "engine": "differences"},
+    "ensemble-next-vae": {**inside("base", NETWORK), **FEW},
+    "mixture-ease": {"base.l2": 20, **inside("communities", MIXED), **HALF},
+    "mixture-vae": {**inside("base", VAE), **inside("communities", MIXED), **HALF},
+    "mixture-next-vae": {**inside("base", NETWORK), **inside("communities", MIXED), **HALF},
+    "dealt-ease": {"base.l2": 20, **inside("communities.finder", MIXED), **HALF},
+    "dealt-vae": {**inside("base", VAE), **inside("communities.finder", MIXED), **HALF},
+    "dealt-next-vae": {**inside("base", NETWORK), **inside("communities.finder", MIXED), **HALF},
+    "paper-loca-vae": {**inside("base", NETWORK), **PAPER},
+    "paper-loca-ease": {**inside("communities.embedding", NETWORK), **PAPER},
+    "paper-ensemble-vae": {**inside("base", NETWORK), **FEW},
+    "paper-ensemble-ease": FEW,
     "auto": {"chosen": "ease"},
-    # The same models in other ways of learning.
-    "loca-ease@stacked": {"base__l2": 20, **LOCAL_EASE, "engine": "stacked"},
-    "ensemble-next-ease@stacked": {"base__l2": 20, **FEW, "engine": "stacked"},
-    "loca-vae@one_by_one": {**VAE_BASE, **LOCAL, "engine": "one_by_one"},
-    "ease@denoising": {"l2": 20, "denoising": 0.3},
 }
 CLOSED_FORMS = {
     *("popularity", "item-knn", "slim", "ease", "sglsvd", "next-ease", "auto"),
-    *("loca-ease@stacked", "ensemble-next-ease@stacked", "ease@denoising"),
+    *("loca-ease@differences", "ensemble-next-ease@differences", "ease@denoising"),
     *("loca-ease", "loca-slim", "loca-next-ease", "mixture-ease", "dealt-ease"),
-    *("ensemble-ease", "ensemble-slim", "ensemble-next-ease", "ensemble-paper-ease"),
+    *("ensemble-ease", "ensemble-slim", "ensemble-next-ease", "paper-ensemble-ease"),
 }
-# Alternating least squares in 32 bits, far from convergence: what a processor rounds otherwise grows.
+# Alternating least squares in 32 bits, far from convergence: what a processor rounds grows.
 ALTERNATING = {"wmf", "loca-wmf", "ensemble-wmf", "llorma"}
 
 HISTORIES = ((3, 7, 11), (0,), (1, 2, 4, 8, 16), (19, 5, 6, 9, 10, 12, 13))
 
 
 def catalogue_names() -> set[str]:
-    """All model names that commands know."""
-    from loca.registry import MODELS as known
+    """Return all model names that commands know."""
+    from loca.registry import MODELS
 
-    return set(known)
+    return set(MODELS)
 
 
 def histories(items: int) -> csr_array:
-    """A few histories over the first items, all items alike."""
-    rows = np.repeat(np.arange(len(HISTORIES)), [len(one) for one in HISTORIES])
+    """Return a few histories over the first items, all items alike."""
+    rows = np.repeat(np.arange(len(HISTORIES)), [len(history) for history in HISTORIES])
     values = np.ones(len(rows), np.float32)
-    return csr_array(
-        (values, (rows, np.concatenate(HISTORIES))), shape=(len(HISTORIES), items), dtype=np.float32
-    )
+    shape = (len(HISTORIES), items)
+    return csr_array((values, (rows, np.concatenate(HISTORIES))), shape=shape, dtype=np.float32)
 
 
 def fitted_scores(name: str, folder: Path) -> list[list[float]]:
-    """What a model of the catalogue scores after `loca fit` with nothing held out, at seed 0."""
-    words = (
-        "fit",
-        *PLANTED,
-        "--model",
-        name.partition("@")[0],
-        "--validation",
-        "0",
-        "--out",
-        "m",
-        "--quiet",
-    )
-    call(folder, *words, *settings(**CATALOGUE[name]))
-    return shown(loca.load(folder / "m").score(histories(48))[:, ::4])
-
-
-def tolerances(name: str, golden: np.ndarray) -> dict[str, float]:
-    """How far a fitted model's scores may be from the golden ones, of each and of the largest."""
-    each, largest = (
-        (1e-4, 1e-5)
-        if name in CLOSED_FORMS
-        else (2e-3, 2e-3)
-        if name in ALTERNATING
-        else (2e-2, 2e-3)
-    )
-    return {"rtol": each, "atol": largest * float(np.abs(golden).max())}
-
-
-def shown(scores: np.ndarray) -> list[list[float]]:
-    """Scores with the digits that 32 bits have."""
+    """Return what a model scores after `loca fit` with nothing held out, at seed 0."""
+    words = ("--model", name.partition("@")[0], "--validation", "0", "--out", "m", "--quiet")
+    call(folder, "fit", *PLANTED, *words, *set_each(CATALOGUE[name]))
+    scores = loca.load(folder / "m").score(histories(48))[:, ::4]
+    # With the digits that 32 bits have.
     return [[float(f"{value:.8g}") for value in row] for row in scores.tolist()]
 
 
-# -- Saved models ------------------------------------------------------------------------------------------------------
-
-_SMALL = {"latent": 4, "learning_rate": 0.02, "epochs": 5, "batch_size": 20}
-_NARROW: dict[str, Any] = {"anchors": 3, "alpha": 0.5}
-
-
-def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
-    """How the models were made that lie in the folder `models`; asked only to write them anew."""
-    ease, wide = loca.EASE(l2=20.0), loca.Quantile(0.9)
-    local = {**_NARROW, "embedding": loca.TruncatedSVD(dimensions=4), "answer_bandwidth": wide}
-    vae = loca.MultVAE(**_SMALL)
-    return {
-        "popularity": loca.Popularity,
-        "item-knn": lambda: loca.ItemKNN(neighbours=5),
-        "ease": lambda: ease,
-        "ease-sparse": lambda: loca.clone(ease, keep=4),
-        "next-ease": lambda: loca.NextEASE(l2=20.0),
-        "slim": lambda: loca.SLIM(l1=0.1, l2=5.0),
-        "wmf": lambda: loca.WMF(factors=4),
-        "llorma": lambda: loca.LLORMA(anchors=2, factors=3),
-        "sglsvd": lambda: loca.SGLSVD(clusters=2, global_rank=3, local_rank=2),
-        "cdae": lambda: loca.CDAE(**_SMALL),
-        "rec-vae": lambda: loca.RecVAE(hidden=6, **_SMALL),
-        "mult-vae": lambda: loca.MultVAE(hidden=6, **_SMALL),
-        "mult-dae": lambda: loca.MultDAE(**_SMALL),
-        "loca-ease": lambda: loca.Loca(base=ease, engine="stacked", **local),
-        "loca-ease-dense": lambda: loca.Loca(base=ease, **local),
-        "loca-vae": lambda: loca.Loca(base=vae, answer_bandwidth=wide, **_NARROW),
-        "loca-vae-half": lambda: loca.Loca(
-            base=vae, answer_bandwidth=wide, answer_precision="float16", **_NARROW
-        ),
-        "loca-vae-loop": lambda: loca.Loca(
-            base=vae, answer_bandwidth=wide, engine="one_by_one", **_NARROW
-        ),
-        "loca-mixture": lambda: loca.Loca(
-            base=vae, communities="mixture", anchors=4, focus=0.7, temperature=2.0
-        ),
-        "loca-dealt": lambda: loca.Loca(base=ease, communities="dealt", anchors=4),
-        "loca-random": lambda: loca.Loca(base=vae, communities="random", anchors=4),
-        "ensemble-ease": lambda: loca.Ensemble(base=ease, models=2),
-        "ensemble-vae": lambda: loca.Ensemble(base=vae, models=2),
-        "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
-        "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0)])),
-    }
+def tolerances(name: str, golden: np.ndarray) -> dict[str, float]:
+    """Return how far a fitted model's scores may be from the golden ones."""
+    of_each, of_largest = 2e-2, 2e-3
+    if name in CLOSED_FORMS:
+        of_each, of_largest = 1e-4, 1e-5
+    elif name in ALTERNATING:
+        of_each, of_largest = 2e-3, 2e-3
+    return {"rtol": of_each, "atol": of_largest * float(np.abs(golden).max())}
 
 
-def loaded_scores(name: str) -> list[list[float]]:
-    """What a saved model scores for the histories."""
-    return shown(loca.load(MODELS / name, verify=True).score(histories(20)))
-
-
-# -- Digests and comparing ---------------------------------------------------------------------------------------------
+# -- Digests --------------------------------------------------------------------------------------
 
 
 def digests() -> dict[str, str]:
-    """The sha256 of every table of the results, by its path in the project."""
+    """Return the sha256 of every table of the results, by its path in the project."""
     paths = sorted([*PROJECT.glob("results/*.csv"), *PROJECT.glob("results/*/*.csv")])
     return {
-        str(one.relative_to(PROJECT)): hashlib.sha256(one.read_bytes()).hexdigest() for one in paths
+        str(path.relative_to(PROJECT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
     }
-
-
-def differences(found: Any, golden: Any, *, at: str = "", loose: bool = False) -> list[str]:
-    """Where two documents differ: keys, kinds and words exactly, numbers (in texts too) within what processors do."""
-    if isinstance(found, dict) and isinstance(golden, dict):
-        if list(found) != list(golden):
-            return [f"{at}: keys {list(found)}, not {list(golden)}"]
-        loose = loose or _is_of_networks(golden)
-        return [
-            line
-            for key in golden
-            if not (loose and key in CHANCES)
-            for line in (
-                _other_kinds(found[key], golden[key], f"{at}.{key}")
-                if key in UNCERTAIN
-                else _other_ranks(found[key], golden[key], f"{at}.{key}", loose)
-                if key.startswith(RANKED)
-                else differences(found[key], golden[key], at=f"{at}.{key}", loose=loose)
-            )
-        ]
-    if isinstance(found, list) and isinstance(golden, list):
-        if len(found) != len(golden):
-            return [f"{at}: {len(found)} entries, not {len(golden)}"]
-        pairs = enumerate(zip(found, golden, strict=True))
-        return [
-            line
-            for place, two in pairs
-            for line in differences(*two, at=f"{at}[{place}]", loose=loose)
-        ]
-    if isinstance(golden, str) and isinstance(found, str):
-        return _text_differences(found, golden, at, loose)
-    if isinstance(golden, float) and isinstance(found, float):
-        return [] if _is_near(found, golden, loose) else [f"{at}: {found}, not {golden}"]
-    return (
-        []
-        if type(found) is type(golden) and found == golden
-        else [f"{at}: {found!r}, not {golden!r}"]
-    )
-
-
-def _is_of_networks(one: dict[str, Any]) -> bool:
-    names = [one.get(key) for key in ("name", "model", "first", "second")]
-    return any(isinstance(name, str) and ("vae" in name or "dae" in name) for name in names)
-
-
-def _other_kinds(found: Any, golden: Any, at: str) -> list[str]:
-    numbers = (int, float)
-    alike = type(found) is type(golden) or (
-        isinstance(found, numbers) and isinstance(golden, numbers)
-    )
-    if alike and isinstance(golden, dict):
-        alike = list(found) == list(golden)
-    return [] if alike else [f"{at}: a {type(found).__name__}, not a {type(golden).__name__}"]
-
-
-def _other_ranks(found: Any, golden: Any, at: str, loose: bool) -> list[str]:
-    wrong = _other_kinds(found, golden, at)
-    near = wrong or loose or not golden or abs(float(found) - float(golden)) <= RANKED_TOLERANCE
-    return wrong if near else [f"{at}: {found}, not {golden}"]
-
-
-def _is_near(found: float, golden: float, loose: bool, step: float = 0.0) -> bool:
-    relative, absolute = (TRAINED, TRAINED / 2) if loose else (EXACT, EXACT / 10)
-    return bool(
-        np.isclose(found, golden, rtol=relative, atol=absolute + 1.01 * step, equal_nan=True)
-    )
-
-
-_NUMBER = re.compile(r"[-+]?\d+\.\d+(?:e[-+]?\d+)?")
-
-
-def _text_differences(found: str, golden: str, at: str, loose: bool) -> list[str]:
-    """Texts are the same but for their numbers with a point, whose last digit may be rounded the other way."""
-    wrong = [f"{at}: {found!r}, not {golden!r}"]
-    if _NUMBER.sub("…", found) != _NUMBER.sub("…", golden):
-        return wrong
-    pairs = zip(_NUMBER.findall(found), _NUMBER.findall(golden), strict=True)
-    near = all(
-        _is_near(float(one), float(other), loose, _last_digit(other)) for one, other in pairs
-    )
-    return [] if near else wrong
-
-
-def _last_digit(number: str) -> float:
-    digits, _, power = number.partition("e")
-    return float(10.0 ** (int(power or 0) - len(digits.partition(".")[2])))

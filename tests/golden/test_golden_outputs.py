@@ -1,6 +1,7 @@
-"""What a user sees is what it was: documents of commands, scores of models, saved models, and the results' tables.
+"""What a user sees is what it was: documents of commands, scores of models, tables of results.
 
-Where a change is meant, `python tests/golden/write.py` writes the files anew; the diff then shows what has changed.
+Where a change is meant, `python tests/golden/write.py` writes the files anew; the diff then shows
+what has changed.
 """
 
 from __future__ import annotations
@@ -11,27 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from document_differences import differences
 from golden_cases import (
     CATALOGUE,
     COMMANDS,
     DIGESTS,
     DOCUMENTS,
-    MODEL_SCORES,
-    MODELS,
     SCORES,
     catalogue_names,
-    differences,
     digests,
     document_of,
     fitted_scores,
-    loaded_scores,
     tolerances,
 )
 
-GOLDEN_SCORES = {one.stem: json.loads(one.read_text()) for one in sorted(SCORES.glob("*.json"))}
-GOLDEN_MODELS = {
-    one.stem: json.loads(one.read_text()) for one in sorted(MODEL_SCORES.glob("*.json"))
-}
+GOLDEN_SCORES = {path.stem: json.loads(path.read_text()) for path in sorted(SCORES.glob("*.json"))}
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +39,8 @@ def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_answers_as_it_did(name: str, tmp_path: Path) -> None:
     golden = json.loads((DOCUMENTS / f"{name}.json").read_text())
-    assert differences(document_of(name, tmp_path), golden) == []
+    document = document_of(name, tmp_path)
+    assert differences(document, golden, loose=COMMANDS[name].is_trained) == []
 
 
 @pytest.mark.parametrize("name", GOLDEN_SCORES)
@@ -56,18 +52,6 @@ def test_a_model_fitted_at_seed_0_scores_as_it_did(name: str, tmp_path: Path) ->
 def test_every_model_of_the_catalogue_has_golden_scores() -> None:
     assert set(GOLDEN_SCORES) == set(CATALOGUE)
     assert {name.partition("@")[0] for name in CATALOGUE} == catalogue_names()
-
-
-@pytest.mark.parametrize("name", GOLDEN_MODELS)
-def test_a_model_saved_long_ago_is_loaded_and_scores_as_it_did(name: str) -> None:
-    golden = np.array(GOLDEN_MODELS[name])
-    np.testing.assert_allclose(
-        loaded_scores(name), golden, rtol=1e-5, atol=1e-6 * np.abs(golden).max()
-    )
-
-
-def test_every_saved_model_has_golden_scores() -> None:
-    assert set(GOLDEN_MODELS) == {one.name for one in MODELS.iterdir()}
 
 
 def test_the_tables_of_the_results_are_byte_for_byte_what_they_were() -> None:
