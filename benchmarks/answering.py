@@ -72,7 +72,8 @@ def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
     mixture = MultinomialMixture(components=components, mixtures=finder.mixtures)
     draws = stream(0, "drawn mixtures").normal(size=(data.n_items, finder.n))
     mixture.log_items_ = draws.astype(np.float32)
-    mixture.log_sizes_ = np.full(finder.n, -np.log(components), np.float32)
+    mixture.log_proportions_ = np.full(finder.n, -np.log(components), np.float32)
+    mixture.n_fitted_items_ = data.n_items
     communities = MixtureCommunities(
         mixture=mixture,
         anchors=np.zeros(finder.n, np.int64),

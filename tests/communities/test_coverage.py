@@ -21,6 +21,7 @@ from loca.communities.coverage import (
     HostNeighbourhoods,
     bytes_on_device,
     cover_greedily,
+    product_error_bound,
     set_bits,
 )
 from loca.communities.geometry import unit_rows
@@ -118,6 +119,15 @@ def test_neighbourhoods_of_many_blocks_are_those_of_brute_force_and_counted_so(m
         )
 
 
+@pytest.mark.parametrize("dimensions", [1, 8, 200])
+def test_a_32_bit_product_is_wrong_by_no_more_than_the_bound(dimensions: int) -> None:
+    rows = random_rows(0, 400, dimensions)
+    rows[:100] = rows[0]  # products near 1
+    in_32_bits = torch.mm(torch.from_numpy(rows), torch.from_numpy(rows).T).numpy()
+    in_64_bits = rows.astype(np.float64) @ rows.astype(np.float64).T
+    assert np.abs(in_32_bits - in_64_bits).max() < product_error_bound(dimensions)
+
+
 @pytest.mark.parametrize("radius", [0.25, 0.8, 1.0])
 def test_many_users_alike_are_chosen_in_the_order_of_their_rows(radius: float) -> None:
     # Copies of few directions: every gain is a tie.
@@ -128,7 +138,8 @@ def test_many_users_alike_are_chosen_in_the_order_of_their_rows(radius: float) -
 
 
 def test_when_all_are_covered_the_choosing_starts_again() -> None:
-    # Two tight groups of three and two: one anchor each covers all, then the next of the larger group, and so on.
+    # Two tight groups of three and two: one anchor each covers all, then the next of the larger
+    # group, and so on.
     angles = np.deg2rad([0, 1, 2, 90, 91])
     rows = unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
     assert cover_greedily(rows, 5, 0.1).tolist() == [0, 3, 1, 4, 2]
@@ -152,7 +163,8 @@ def test_a_pair_at_the_very_limit_is_decided_in_64_bits(make: Any) -> None:
     "make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)]
 )
 def test_users_at_right_angles_are_not_within_a_radius_of_1(make: Any) -> None:
-    # All pairs lie at the limit, or within rounding of it; a user without a direction is its own neighbour alone.
+    # All pairs lie at the limit, or within rounding of it; a user without a direction is its own
+    # neighbour alone.
     rows = np.concatenate(
         [np.repeat(np.eye(10, dtype=np.float32), 7, axis=0), np.zeros((2, 10), np.float32)]
     )
@@ -181,7 +193,8 @@ def test_neighbourhoods_that_do_not_fit_into_memory_are_refused(
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 100)
     with pytest.raises(
         DataError,
-        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; choose anchors by 'kmeans'",
+        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; "
+        "choose anchors by 'kmeans'",
     ):
         cover_greedily(random_rows(0, 100, 3), 2, 0.5)
     with pytest.raises(ConfigError, match="device"):
@@ -287,7 +300,8 @@ def stand_in_for_triton(no_triton_file_yet: None, monkeypatch: pytest.MonkeyPatc
         def __getitem__(self, grid: tuple[int]) -> Any:
             return lambda *arguments, **options: launch(self.function, grid, *arguments, **options)
 
-    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(jit=Kernel, language=language))  # type: ignore[arg-type]
+    triton: Any = SimpleNamespace(jit=Kernel, language=language)
+    monkeypatch.setitem(sys.modules, "triton", triton)
     monkeypatch.setitem(sys.modules, "triton.language", language)
 
 

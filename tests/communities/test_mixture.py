@@ -1,4 +1,4 @@
-"""Mixtures of multinomials: planted communities are found again, and each step does what its formula says."""
+"""Mixtures of multinomials: planted communities are found again, each step does its formula."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from scipy.special import logsumexp, softmax
 import loca
 from loca.communities.components import choose_components
 from loca.communities.em import EM, DeviceParameters
+from loca.communities.mixture_starts import Sample, sample_size
 from loca.communities.multinomial_mixture import MultinomialMixture
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.splits import Split
 from loca.data.synthetic import PlantedData, planted_communities
-from loca.errors import DataError, ModelFileError, NotFittedError
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.memory import DataSize
 from loca.models.recommender import (
     get_params,
@@ -30,6 +31,7 @@ from loca.persistence.fit_context import checkpoint_in
 from loca.persistence.learned import restored, state_of, with_items
 from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model
+from loca.progress import Bar
 from loca.registry import KINDS
 
 CPU = torch.device("cpu")
@@ -176,7 +178,10 @@ def test_more_of_a_long_history_is_not_more_evidence(
 
 
 def of_two_tastes() -> Interactions:
-    """60 users of each of two kinds of 10 items, with 8 of them in a random order; the last 40 begin in the other."""
+    """Draw 60 users for each of two kinds of 10 items, with 8 of them in a random order.
+
+    Another 40 begin with the second kind and end with the first.
+    """
     rng = np.random.default_rng(0)
     first, second = (np.stack([rng.permutation(10)[:8] for _ in range(60)]) for _ in range(2))
     moved = [
@@ -246,6 +251,37 @@ def test_about_as_many_components_are_chosen_as_were_planted(many_planted: Plant
     assert choose_components(random, (1, 4, 8), device="cpu").components == 1
 
 
+def test_weights_count_in_the_choice_of_components(planted_split: Split) -> None:
+    rows = planted_split.train.histories()
+    weights = np.random.default_rng(0).random(rows.shape[0]).astype(np.float32) ** 4
+    choice = choose_components(rows, (3,), user_weights=weights, rounds=5, starts=2, device="cpu")
+    sample = Sample.draw(rows, weights, n_users=sample_size(3), evidence=20.0, seed=0)
+    n_entries = np.asarray(sample.held_out.sum(axis=1)).ravel()
+    means, sums = {}, {}
+    for size in (1, 3):
+        starts = sample.try_starts(size, 2, 5, CPU, Bar())
+        sums[size] = starts.user_sums[:, starts.log_likelihoods.argmax()]
+        means[size] = np.sum(weights * sums[size]) / np.sum(weights * n_entries)
+        assert choice.log_likelihoods[size] == pytest.approx(means[size], rel=1e-6)
+        assert means[size] == pytest.approx(starts.log_likelihoods.max(), rel=1e-5)
+        assert abs(means[size] - sums[size].sum() / n_entries.sum()) > 1e-3
+    # The error of a ratio of weighted sums: users count by the squares of their weights.
+    residuals = sums[1] - sums[3] - (means[1] - means[3]) * n_entries
+    error = np.sqrt(np.sum(weights**2 * residuals**2)) / np.sum(weights * n_entries)
+    assert max(choice.standard_errors.values()) == pytest.approx(error, rel=1e-5)
+    assert min(choice.standard_errors.values()) == 0
+
+
+def test_impossible_choices_of_components_are_refused() -> None:
+    rows = csr_array(np.eye(4, dtype=np.float32))
+    with pytest.raises(ConfigError, match="among: expected at least one number of components"):
+        choose_components(rows, ())
+    with pytest.raises(ConfigError, match="share: expected a number from 0 to 1, found 85"):
+        choose_components(rows, (2,), share=85)
+    with pytest.raises(ConfigError, match=r"among\[1\]: expected a whole number"):
+        choose_components(rows, (2, 0))
+
+
 class Killed(BaseException):
     """Stands for a kill: nothing in the code catches it."""
 
@@ -311,6 +347,9 @@ def test_a_file_of_other_sizes_is_refused(mixture: MultinomialMixture) -> None:
     }
     with pytest.raises(ModelFileError, match="log_proportions: expected 8 communities, found 6"):
         restored(MultinomialMixture, get_params(mixture), ModelState(fewer, state.facts))
+    unknown = ModelState(state.arrays, {**state.facts, "n_fitted_items": 61})
+    with pytest.raises(ModelFileError, match="n_fitted_items: expected at most 60, found 61"):
+        restored(MultinomialMixture, get_params(mixture), unknown)
     with pytest.raises(ModelFileError, match="start_likelihoods"):
         restored(MultinomialMixture, {**get_params(mixture), "mixtures": 4, "components": 2}, state)
 

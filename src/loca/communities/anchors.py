@@ -30,10 +30,10 @@ def choose_anchors(
 ) -> IntArray:
     """Return the rows of `n` different users, in the order in which they were chosen.
 
-    `coverage` is the paper's way, and alone makes use of a GPU. `farthest` takes a random first user,
-    then always the user who is farthest from the nearest anchor. `kmeans` takes the user nearest to
-    each centre; of more than `users_for_batches` users it looks at a batch at a time: centres a little
-    less tight, in a fraction of the time. Embeddings are rows of length 1.
+    `coverage` is the paper's way, and alone makes use of a GPU. `farthest` takes a random first
+    user, then always the user who is farthest from the nearest anchor. `kmeans` takes the user
+    nearest to each centre; of more than `users_for_batches` users it looks at a batch at a time:
+    centres a little less tight, in a fraction of the time. Embeddings are rows of length 1.
     """
     check_counts(n=n)
     if n > len(embeddings):

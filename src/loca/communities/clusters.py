@@ -21,10 +21,11 @@ class Clusters(NamedTuple):
 def k_means(
     embeddings: FloatArray, n: int, seed: int, *, max_iter: int, batch_size: int | None = None
 ) -> Clusters:
-    """Return `n` clusters of one start, in one thread: several would add up in an order of their own.
+    """Return `n` clusters of one start.
 
-    With a batch size it looks at so many users at a time: centres a little less tight, in a fraction
-    of the time. Fewer different users than clusters are no reason to warn.
+    It is done in one thread: several would add up in an order of their own. With a batch size it
+    looks at so many users at a time: centres a little less tight, in a fraction of the time. Fewer
+    different users than clusters are no reason to warn.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning

@@ -24,7 +24,9 @@ def count_common(bits: torch.Tensor, members: torch.Tensor) -> torch.Tensor:
     return counts
 
 
-def _count_row(bits, members, counts, n_words, WORDS_PER_PASS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _count_row(  # type: ignore[no-untyped-def]
+    bits, members, counts, n_words, WORDS_PER_PASS: tl.constexpr
+):
     """Count one row a program; the sums inside a word are those of `set_bits`."""
     row = tl.program_id(0).to(tl.int64)
     places = tl.arange(0, WORDS_PER_PASS)

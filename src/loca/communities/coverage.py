@@ -44,9 +44,9 @@ def cover_greedily(
     """Return `n` users whose neighbourhoods together cover as many users as possible, greedily.
 
     Each step takes the user whose neighbourhood {distance < radius} holds the most users not yet
-    covered. All users are candidates; ties go to the lower row. When all are covered, the covered set
-    is emptied and the choosing goes on. Every candidate's gain is known at every step, so the choice
-    is exact, and the same on every device.
+    covered. All users are candidates; ties go to the lower row. When all are covered, the covered
+    set is emptied and the choosing goes on. Every candidate's gain is known at every step, so the
+    choice is exact, and the same on every device.
     """
     neighbourhoods = neighbourhoods_of(embeddings, radius, choose_device(str(device)))
     everybody = _bits_of_all(len(embeddings))
@@ -183,9 +183,9 @@ class HostNeighbourhoods:
     def _fill_block(self, embeddings: FloatArray, least_cosine: float, start: int) -> None:
         """Write the bits of a block of users, columns block by block.
 
-        The few 32-bit products that are nearer to the limit than they can be wrong by are worked out
-        again in 64 bits. So the result is mutual, and up to the rounding of 64 bits depends neither
-        on the shape of the blocks nor on the device.
+        The few 32-bit products that are nearer to the limit than they can be wrong by are worked
+        out again in 64 bits. So the result is mutual, and up to the rounding of 64 bits depends
+        neither on the shape of the blocks nor on the device.
         """
         mine = embeddings[start : start + _ROWS_PER_BLOCK]
         wrong_by = product_error_bound(mine.shape[1])
@@ -214,12 +214,12 @@ class HostNeighbourhoods:
 def product_error_bound(dimensions: int) -> float:
     """Return by how much a 32-bit product of two unit rows can be wrong, with its comparison.
 
-    With u = 2⁻²⁴, a sum of d products in any order is wrong by at most
-    γ · Σ |x_i y_i| ≤ γ · ‖x‖ ‖y‖, γ = d u / (1 − d u) (Higham, Accuracy and Stability of Numerical
-    Algorithms, section 3.1). For d ≤ 4,096, d² u ≤ 1 and γ ≤ (d + 1.1) u. Rows of length 1 in 32 bits
-    are longer by at most (d / 2 + 3) u, which adds less than 1.1 u to that; the limit compared with is
-    rounded by at most u. Altogether it is less than (d + 4) u. Products are plain 32-bit ones here
-    (`float32_products`), and underflow does not matter.
+    With u = 2⁻²⁴, a sum of d products in any order is wrong by at most γ · Σ |x_i y_i|, which is
+    at most γ · ‖x‖ · ‖y‖, where γ = d u / (1 − d u) (Higham, Accuracy and Stability of Numerical
+    Algorithms, section 3.1). For d ≤ 4,096, d² u ≤ 1 and γ ≤ (d + 1.1) u. Rows of length 1 in 32
+    bits are longer by at most (d / 2 + 3) u, which adds less than 1.1 u to that. The limit that is
+    compared with is rounded by at most u. Altogether it is less than (d + 4) u, if products are
+    plain 32-bit ones, as `float32_products` makes them.
     """
     return (dimensions + 4) * 2.0**-24
 

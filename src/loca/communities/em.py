@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST_RISE = 1e-5  # relative; EM ends where the likelihood of no mixture rises by more
-# Pseudo-counts of every component, per item. Chosen by hand; more of them gained nothing sure on two
-# data sets (docs/locality.md).
+# Pseudo-counts of every component, per item. Chosen by hand; more of them gained nothing sure on
+# two data sets (docs/locality.md).
 _PSEUDO_COUNTS = 0.25
 # Additive smoothing of the item counts, so that an unseen item has a probability. Arbitrary.
 _SMOOTHING = 0.1
@@ -241,7 +241,7 @@ class EM:
         )
 
     def _maximise(self, scores: Iterable[Tensor]) -> tuple[DeviceParameters, Tensor]:
-        """Return the parameters that the scores of each block lead to, and their log-likelihoods."""
+        """Return the parameters that each block's scores lead to, and their log-likelihoods."""
         counts = self.pseudo_counts.new_zeros(())
         sizes = self.pseudo_counts.new_zeros(())
         log_likelihoods = self.pseudo_counts.new_zeros(())

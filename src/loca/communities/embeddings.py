@@ -1,4 +1,4 @@
-"""Embedders of users: a trained model's encoder, a truncated SVD, or an array that the caller has."""
+"""Embedders of users: a trained model's encoder, a truncated SVD, or an array of the caller's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Embedder(Protocol):
 
     @property
     def embedding_size(self) -> int:
-        """The number of dimensions of an embedding; of an unfitted embedder the most it can have."""
+        """The dimensions of an embedding; of an unfitted embedder the most that it can have."""
 
     def embed(self, histories: csr_array) -> FloatArray:
         """Return the embedding of each history, users × dimensions."""
@@ -49,7 +49,7 @@ class Embedder(Protocol):
 
 
 def embed_users(embedder: Embedder, histories: csr_array) -> FloatArray:
-    """Return the embeddings of histories as rows of length 1, users × dimensions; NaN is refused."""
+    """Return embeddings of histories as rows of length 1, users × dimensions; NaN is refused."""
     return unit_rows(embed_in_blocks(embedder, histories))
 
 
@@ -145,8 +145,8 @@ class GivenEmbeddings(BaseEstimator):
     They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a
     longer array.
 
-    The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because
-    scores are computed for histories, not for user rows, all users are embedded through it.
+    The map is a ridge regression from histories (scaled to length 1) to the given embeddings.
+    Because scores are computed for histories, not for user rows, all users are embedded through it.
 
     Parameters
     ----------

@@ -147,7 +147,7 @@ def _distances_of_cosines(cosines: FloatArray) -> FloatArray:
 
 
 def cosine_within(radius: float) -> float:
-    """Return the cosine above which a distance is below the radius; beyond 2 everybody is within."""
+    """Return the cosine above which a distance is below the radius; from 2 on all cosines are."""
     return math.cos(radius * math.pi / 2) if radius <= 2 else -2.0
 
 
@@ -221,7 +221,7 @@ def epanechnikov(distances: FloatArray, radius: float) -> FloatArray:
 
 
 def paper(distances: FloatArray, radius: float) -> FloatArray:
-    """Return (1 − s²) cut at the radius, as the paper prints it; 0 where s > 1 makes it negative."""
+    """Return (1 − s²) cut at the radius, as the paper prints it, and 0 where s > 1."""
     return np.maximum(1 - distances**2, 0) * (distances < np.float32(radius))
 
 

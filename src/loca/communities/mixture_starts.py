@@ -31,8 +31,8 @@ _USERS_PER_COMPONENT = 4  # at least
 _HELD_OUT = 0.1  # of the entries
 _DIMENSIONS = 32  # in which users are clustered
 _IN_CLUSTER = 0.8  # of a user's first membership; the rest is spread over all components
-# Annealing: T, T / 2 and 1 in the three thirds of the rounds. Starts take these T in turn: a high one
-# finds more in sparse data (Amazon), and nothing where a history says little of its community.
+# Annealing: T, T / 2 and 1 in the three thirds of the rounds. Starts take these T in turn: a high
+# one finds more in sparse data (Amazon), and nothing where a history says little of its community.
 _TEMPERATURES = (5.0, 1.5, 1.0, 2.5)
 
 
@@ -67,7 +67,7 @@ def check_component_count(components: int, n_users: int) -> None:
 
 @dataclass(frozen=True)
 class Starts:
-    """Mixtures after the first rounds of EM on a sample, and how likely they make held-out items."""
+    """Mixtures after first rounds of EM on a sample, and how likely they make held-out items."""
 
     parameters: HostParameters
     temperatures: FloatArray  # (mixtures,), of the first third of the rounds
@@ -113,7 +113,7 @@ class Sample:
     def try_starts(
         self, components: int, n_starts: int, rounds: int, device: torch.device, progress: Bar
     ) -> Starts:
-        """Learn so many mixtures, each from its own clusters of users and at its own temperature."""
+        """Learn mixtures, each from its own clusters of users and at its own temperature."""
         block_size = users_per_block(n_starts * components, device)
         em = EM.of(self.shown, self.weights, device, users_per_block=block_size)
         memberships = self._first_memberships(components, n_starts)

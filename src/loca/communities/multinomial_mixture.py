@@ -42,10 +42,12 @@ def _is_count(value: object) -> bool:
 class MultinomialMixture(BaseEstimator):
     """Embed a history by its log memberships in the components of mixtures of multinomials.
 
-    A component has a share of the users, π_j, and takes item i with probability P_ji. The membership
-    of a history x in it is softmax_j(Σ_i x'_i log P_ji + log π_j), where
-    x' = x · min(1, `evidence` / Σx). The parameters are learned by EM, with n_items / 4 pseudo-counts
-    of every component by popularity. EM begins at clusters of k-means, with soft memberships
+    A component has a share of the users, π_j, and takes item i with probability P_ji. The
+    membership of a history x in it is softmax_j(Σ_i x'_i log P_ji + log π_j), where
+    x' = x · min(1, `evidence` / Σx).
+
+    The parameters are learned by EM, with n_items / 4 pseudo-counts of every component by
+    popularity. EM begins at clusters of k-means, with soft memberships
     softmax(… / temperature), and ends with those of the formula.
 
     Parameters
@@ -61,8 +63,8 @@ class MultinomialMixture(BaseEstimator):
         Rounds of EM on all users; fewer where the likelihood no longer rises.
     starts : int, default 3
         Starts tried per mixture, each from its own clusters and one of four temperatures, with a
-        third of the rounds, on a sample of users where there are many. Those that make held-out items
-        most likely are taken.
+        third of the rounds, on a sample of users where there are many. Those that make held-out
+        items most likely are taken.
     seed : int, default 0
         Seed of the starts, the sample and the held-out items.
 
@@ -136,7 +138,7 @@ class MultinomialMixture(BaseEstimator):
     def _begin(
         self, histories: csr_array, weights: FloatArray, device: torch.device, progress: Bar
     ) -> dict[str, Any]:
-        """Return the state of EM from the best starts: all at a temperature of 1, then all annealed.
+        """Return the state of EM from the best starts: all at a temperature of 1, then annealed.
 
         Annealed again some mixtures become likelier, and in some all components become the same.
         """
@@ -218,7 +220,7 @@ class MultinomialMixture(BaseEstimator):
         return positions.reshape(rows.shape[0], self.embedding_size)
 
     def check(self) -> None:
-        """Refuse another number of communities than the parameters say, and of items than there are."""
+        """Refuse sizes that do not fit the parameters, or each other."""
         n_communities = len(fitted(self.log_proportions_, self))
         if n_communities != self.embedding_size:
             raise ModelFileError(
