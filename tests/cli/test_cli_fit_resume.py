@@ -367,7 +367,7 @@ def test_a_folder_named_by_dots_has_its_unfinished_work_beside_it(
         patched.setattr(EASE, "save", pull_at_once)
         with pytest.raises(Pulled):
             call("fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".")
-    assert (tmp_path / "deep" / "er.unfinished" / "subject.json").exists()
+    assert (tmp_path / "deep" / "er.unfinished" / "fingerprint.json").exists()
     assert (
         call(
             "fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".", "--resume"

@@ -22,7 +22,7 @@ from loca.communities.mixture import Mixtures
 from loca.communities.random_groups import RandomGroups
 from loca.data.splits import Split
 from loca.errors import ModelFileError
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.loop import Loop
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca

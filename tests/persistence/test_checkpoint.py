@@ -31,7 +31,7 @@ from loca.persistence.checkpoint import (
 from loca.persistence.fit_context import FitContext, checkpoint_in
 from saved_model_examples import Tree, same
 
-SUBJECT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
+FINGERPRINT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
 ARRAYS = {
     "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
     "counts": np.array([3, -1]),
@@ -80,7 +80,7 @@ def interrupted(
 ) -> None:
     """A run that does the work and is interrupted before its end."""
     try:
-        with open_checkpoint(folder, SUBJECT, resume=resume, **options) as kept:
+        with open_checkpoint(folder, FINGERPRINT, resume=resume, **options) as kept:
             work(kept)
             raise Stopped
     except Stopped:
@@ -95,7 +95,7 @@ def recalled(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def refusal(folder: Path, **options: Any) -> str:
-    given = {"fingerprint": SUBJECT, "resume": False, **options}
+    given = {"fingerprint": FINGERPRINT, "resume": False, **options}
     before = contents(folder)
     with pytest.raises(LocaError) as caught, open_checkpoint(folder, **given):
         pytest.fail("the work began")
@@ -126,7 +126,7 @@ def test_the_newest_state_of_a_name_counts_and_forgotten_ones_are_gone(folder: P
     interrupted(folder, work)
     assert same(recalled(folder, "a"), OTHER)
     assert recalled(folder, "b") is None
-    assert sorted(os.listdir(folder)) == ["subject.json", "work-a.safetensors"]
+    assert sorted(os.listdir(folder)) == ["fingerprint.json", "work-a.safetensors"]
 
 
 def test_a_part_puts_its_name_before_those_inside_it(folder: Path) -> None:
@@ -150,11 +150,11 @@ def test_a_whole_part_can_be_forgotten_and_nothing_else_is(folder: Path) -> None
 
     interrupted(folder, work)
     left = {file_name_of(name) for name in ("outer/c 1", "outer/c 10/a", "outer/c 1.a", "c 1/a")}
-    assert set(os.listdir(folder)) == {"subject.json", *left}
+    assert set(os.listdir(folder)) == {"fingerprint.json", *left}
 
 
 def test_the_folder_goes_when_the_work_ends_well(folder: Path) -> None:
-    with open_checkpoint(folder, SUBJECT, resume=False) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=False) as work:
         work.save("a", STATE)
         assert folder.is_dir()
     assert not folder.exists()
@@ -165,10 +165,10 @@ def test_the_folder_stays_after_any_exception_and_goes_where_nothing_was_kept(
     folder: Path, end: type[BaseException], said: pytest.LogCaptureFixture
 ) -> None:
     deep = folder / "a" / "b.unfinished"
-    with pytest.raises(end), open_checkpoint(deep, SUBJECT, resume=False):
+    with pytest.raises(end), open_checkpoint(deep, FINGERPRINT, resume=False):
         raise end
     assert not folder.exists(), "the folders above that were made go too"
-    work = open_checkpoint(folder, SUBJECT, resume=False)
+    work = open_checkpoint(folder, FINGERPRINT, resume=False)
     work.__enter__().save("a", STATE)
     assert not work.__exit__(end, end(), None), "the exception goes on"
     assert same(recalled(folder, "a"), STATE)
@@ -193,7 +193,7 @@ def test_a_keep_is_due_when_the_seconds_have_passed_since_the_last(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("loca.persistence.checkpoint.time.monotonic", lambda: clock[0])
-    with open_checkpoint(folder, SUBJECT, resume=False, seconds_between=10) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=False, seconds_between=10) as work:
         assert not work.due()
         clock[0] = 109.9
         assert not work.due()
@@ -203,7 +203,7 @@ def test_a_keep_is_due_when_the_seconds_have_passed_since_the_last(
         assert not work.due()
         clock[0] = 120.5
         assert work.due()
-    with open_checkpoint(folder, SUBJECT, resume=False, seconds_between=0) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=False, seconds_between=0) as work:
         assert work.due()
 
 
@@ -231,7 +231,7 @@ def test_fresh_starts_over(folder: Path) -> None:
 def test_resume_without_unfinished_work_says_so_and_starts(
     folder: Path, said: pytest.LogCaptureFixture
 ) -> None:
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         assert work.load("a") is None
     assert said.messages == [
         f"{folder}: no unfinished work to go on with; this run starts from the beginning"
@@ -248,11 +248,11 @@ def test_resume_without_unfinished_work_says_so_and_starts(
         ({"loca": "0.2.0", "data": "x"}, "it was written by loca 0.1.0, this is loca 0.2.0"),
     ],
 )
-def test_a_changed_subject_is_refused_by_its_first_difference(
+def test_a_changed_fingerprint_is_refused_by_its_first_difference(
     folder: Path, changes: dict[str, Any], difference: str
 ) -> None:
     interrupted(folder, lambda work: work.save("a", STATE))
-    assert refusal(folder, resume=True, fingerprint={**SUBJECT, **changes}) == (
+    assert refusal(folder, resume=True, fingerprint={**FINGERPRINT, **changes}) == (
         f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and data it was "
         "begun with, or start over with --fresh"
     )
@@ -287,13 +287,13 @@ def test_a_run_killed_before_anything_was_kept_is_in_nobody_s_way(folder: Path) 
 def test_half_written_files_are_cleared_away_at_the_next_start(folder: Path) -> None:
     interrupted(folder, lambda work: work.save("a", STATE))
     (folder / (file_name_of("b") + ".new")).write_bytes(b"half")
-    (folder / "subject.json.new").write_bytes(b"half")
+    (folder / "fingerprint.json.new").write_bytes(b"half")
     assert same(recalled(folder, "a"), STATE)
-    assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
+    assert set(os.listdir(folder)) == {"fingerprint.json", file_name_of("a")}
     (
-        folder / "subject.json"
+        folder / "fingerprint.json"
     ).unlink()  # as a kill would leave it that came while a finished run cleared up
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         assert work.load("a") is None
 
 
@@ -301,10 +301,10 @@ def test_half_written_files_are_cleared_away_at_the_next_start(folder: Path) -> 
     "holds",
     [
         {"thesis.tex": "years of work"},
-        {"subject.json": '{"format": "another"}'},
-        {"subject.json": "[1]"},
-        {"subject.json": "{"},
-        {"subject.json": "[" * 100_000, "work-a.safetensors": "x"},
+        {"fingerprint.json": '{"format": "another"}'},
+        {"fingerprint.json": "[1]"},
+        {"fingerprint.json": "{"},
+        {"fingerprint.json": "[" * 100_000, "work-a.safetensors": "x"},
         {"work-a.txt": "mine", "work-a.safetensors": "x"},
     ],
 )
@@ -321,7 +321,7 @@ def test_a_folder_of_something_else_is_refused_and_not_touched(
 def test_files_of_others_in_the_folder_stay_when_the_work_ends(folder: Path) -> None:
     interrupted(folder, lambda work: work.save("a", STATE))
     (folder / "notes.txt").write_text("mine")
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         assert same(work.load("a"), STATE)
     assert contents(folder) == {"notes.txt": b"mine"}
 
@@ -356,10 +356,10 @@ def test_where_no_folder_may_be_made_the_work_is_done_without(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", forbid)
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         work.save("a", STATE)
         assert not work.saves
-    with pytest.raises(Stopped), open_checkpoint(folder, SUBJECT, resume=False):
+    with pytest.raises(Stopped), open_checkpoint(folder, FINGERPRINT, resume=False):
         raise Stopped
     assert "may not be made (Permission denied); this run cannot be resumed" in said.messages[0]
 
@@ -378,21 +378,21 @@ def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(
             ModelFileError,
             match="cannot keep unfinished work: No space left on device; what was saved",
         ),
-        open_checkpoint(folder, SUBJECT, resume=True) as work,
+        open_checkpoint(folder, FINGERPRINT, resume=True) as work,
     ):
         work.save("a", OTHER)
     with (
         pytest.raises(ModelFileError, match="No space left"),
-        open_checkpoint(folder / "b", SUBJECT, resume=True),
+        open_checkpoint(folder / "b", FINGERPRINT, resume=True),
     ):
         pytest.fail("the work began")
     monkeypatch.undo()
-    assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
+    assert set(os.listdir(folder)) == {"fingerprint.json", file_name_of("a")}
     assert same(recalled(folder, "a"), STATE)
 
 
 def test_two_runs_do_not_share_a_folder(folder: Path) -> None:
-    with open_checkpoint(folder, SUBJECT, resume=False) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=False) as work:
         for options in ({}, {"resume": True}, {"fresh": True}):
             assert "another run keeps its unfinished work there; try again" in refusal(
                 folder, **options
@@ -401,9 +401,9 @@ def test_two_runs_do_not_share_a_folder(folder: Path) -> None:
         assert "another run keeps" in refusal(folder, resume=True)
 
 
-def test_a_damaged_subject_is_refused_and_fresh_starts_over(folder: Path) -> None:
+def test_a_damaged_fingerprint_is_refused_and_fresh_starts_over(folder: Path) -> None:
     interrupted(folder, lambda work: work.save("a", STATE))
-    whole = (folder / "subject.json").read_bytes()
+    whole = (folder / "fingerprint.json").read_bytes()
     for damaged, line in (
         (
             whole.replace(b"100.0", b"200.0"),
@@ -412,10 +412,10 @@ def test_a_damaged_subject_is_refused_and_fresh_starts_over(folder: Path) -> Non
         (whole.replace(b'"version": 2', b'"version": 3'), "written in format 3 by a newer loca"),
         (whole.replace(b'"checksum"', b'"check"'), "'checksum' is missing"),
     ):
-        (folder / "subject.json").write_bytes(damaged)
+        (folder / "fingerprint.json").write_bytes(damaged)
         assert line in refusal(folder, resume=True)
         assert "start over with --fresh" in refusal(folder, resume=True)
-    with open_checkpoint(folder, SUBJECT, resume=False, fresh=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=False, fresh=True) as work:
         assert work.load("a") is None
 
 
@@ -588,7 +588,7 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
 
 
 def keep_two_and_end(folder: Path) -> None:
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         work.save("a", OTHER)
         work.save("b", OTHER)
 
@@ -629,7 +629,7 @@ def test_a_kill_before_any_line_leaves_each_state_old_or_new(
 def what_is_left(folder: Path) -> tuple[str, str]:
     """Which states of `a` and `b` a resumed run finds."""
     told = []
-    with open_checkpoint(folder, SUBJECT, resume=True) as work:
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
         for name in "ab":
             state = work.load(name)
             told.append("none" if state is None else "old" if same(state, STATE) else "new")

@@ -20,7 +20,7 @@ from loca.communities.geometry import Quantile
 from loca.communities.kernel import Kernels
 from loca.communities.mixture import Mixtures
 from loca.data.splits import HeldOut, Split
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE

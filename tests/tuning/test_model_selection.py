@@ -202,8 +202,8 @@ def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finishe
     keep_finished([diary(direction=d) for d in (-1, 1)], planted_split, tmp_path / "w")
     kept = ["work-candidate%200.safetensors", "work-candidate%201.safetensors"]
     inside = ["work-candidate%200%2Fepochs.safetensors", "work-candidate%201%2Fepochs.safetensors"]
-    assert seen == [None, {"subject.json", inside[0]}, None, {"subject.json", kept[0], inside[1]}]
-    assert sorted(one.name for one in (tmp_path / "w").iterdir()) == ["subject.json", *kept]
+    assert seen == [None, {"fingerprint.json", inside[0]}, None, {"fingerprint.json", kept[0], inside[1]}]
+    assert sorted(one.name for one in (tmp_path / "w").iterdir()) == ["fingerprint.json", *kept]
 
 
 def test_each_candidate_chooses_its_own_recency_and_the_model_knows_its_interactions_by_it(

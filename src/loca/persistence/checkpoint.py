@@ -43,7 +43,7 @@ from loca.progress import say
 
 T = TypeVar("T")
 
-FINGERPRINT_KEY = "subject"
+FINGERPRINT_KEY = "fingerprint"
 FINGERPRINT_FILE = f"{FINGERPRINT_KEY}.json"
 _FINGERPRINT_FORMAT = "loca-unfinished-work"
 _STATE_FORMAT = "loca-state"

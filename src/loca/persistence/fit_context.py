@@ -34,7 +34,7 @@ from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
 from loca.remarks import tell_remarks
 
-Learner = TypeVar("Learner")
+AnyModel = TypeVar("AnyModel")
 T = TypeVar("T")
 Data = Interactions | csr_array
 Weights = npt.NDArray[Any] | None
@@ -219,14 +219,14 @@ class FitContext:
 
     def fit(
         self,
-        model: Learner,
+        model: AnyModel,
         train: Data,
         *,
         user_weights: Weights = None,
         validation: HeldOut | None = None,
         metric: Metric = DEFAULT_METRIC,
         device: str = "auto",
-    ) -> Learner:
+    ) -> AnyModel:
         """Fit a model in this context; a user's own model may leave out context, metric and device.
 
         Parameters
@@ -259,14 +259,14 @@ class FitContext:
     def fit_part(
         self,
         name: str,
-        model: Learner,
+        model: AnyModel,
         train: Data,
         *,
         user_weights: Weights = None,
         validation: HeldOut | None = None,
         metric: Metric = DEFAULT_METRIC,
         device: str = "auto",
-    ) -> Learner:
+    ) -> AnyModel:
         """Fit a part of a model, or take it from the cache of fits on the same data.
 
         User weights belong to one model alone: with them, and without a cache, the part is simply
@@ -314,13 +314,13 @@ class FitCache:
 
     def fit(
         self,
-        model: Learner,
+        model: AnyModel,
         train: Data,
         validation: HeldOut | None,
         metric: Metric,
         device: str,
         context: FitContext,
-    ) -> Learner:
+    ) -> AnyModel:
         """Return a fitted model with the parameters of `model`: to the bit what a fit gives.
 
         A fit is taken wherever it was made; between a CPU and a GPU it differs by rounding.
@@ -358,7 +358,7 @@ class FitCache:
             return None
         return str(fingerprint(parts))
 
-    def _load(self, kind: type[Learner], path: Path) -> Learner | None:
+    def _load(self, kind: type[AnyModel], path: Path) -> AnyModel | None:
         """Return the fit of a folder, or None."""
         kinds = ChainMap({kind.__name__: kind}, cast(Any, self.kinds))
         with suppress(ModelFileError, OSError):
