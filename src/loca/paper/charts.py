@@ -35,6 +35,7 @@ _OFTEN = (
 _SHOWN_OFTEN = {**{label: place for place, label in enumerate(_OFTEN)}, "LOCA_VAE, mixture": 12}
 _INK, _LINES = "#333333", "#e4e4e4"
 _DASHED: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3}
+_DOTS: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 3, "alpha": 0.45}
 _MOST_IN_A_ROW = 3
 # Inches of one chart by how many stand in a row: a full row is printed at 7 inches with letters of
 # 7.5 points.
@@ -163,19 +164,21 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
     """Return a look for each label: models that many figures show look the same in all of them."""
     labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
-    # What is said behind a name changes no look, unless it is part of one.
-    names = {label: (label.split(" (")[0], re.split(r", | \(", label)[0]) for label in labels}
-    shown_as = {
-        label: whole if whole in _SHOWN_OFTEN else first for label, (whole, first) in names.items()
-    }
-    places = {label: _SHOWN_OFTEN[name] for label, name in shown_as.items() if name in _SHOWN_OFTEN}
-    left = (place for place in count() if place not in places.values())
-    places |= {label: next(left) for label in labels if label not in places}
+    places: dict[str, int] = {}
+    for label in labels:
+        # What is said behind a name changes no look, unless it is part of one.
+        for name in (label.split(" (")[0], re.split(r", | \(", label)[0]):
+            if name in _SHOWN_OFTEN:
+                places[label] = _SHOWN_OFTEN[name]
+                break
+    free = (place for place in count() if place not in places.values())
+    for label in labels:
+        if label not in places:
+            places[label] = next(free)
     looks: dict[str, _Look] = {}
     for label in labels:
-        colour, marker, hatch = (
-            kind[places[label] % len(kind)] for kind in (_COLOURS, _MARKERS, _HATCHES)
-        )
+        place = places[label]
+        colour, marker, hatch = (kind[place % len(kind)] for kind in (_COLOURS, _MARKERS, _HATCHES))
         looks[label] = (colour, marker, hatch)
     return looks
 
@@ -195,7 +198,7 @@ def _legend_columns(labels: list[str], width: float) -> int:
 def _draw_chart(
     axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict[str, Artist]
 ) -> None:
-    """Draws the curves; `handles` gets one sign for each label, as it is first drawn."""
+    """Draw the curves; `handles` gets one sign for each label, as it is first drawn."""
     axes.set_title(chart.title, fontsize=_FONT + 1, loc="left", parse_math=False)
     axes.set_xlabel(chart.x_label, fontsize=_FONT, parse_math=False)
     axes.set_ylabel(chart.y_label, fontsize=_FONT, parse_math=False)
@@ -209,45 +212,54 @@ def _draw_chart(
     axes.set_xscale("log" if chart.is_log_x else "linear")
     curves = [curve for curve in chart.curves if not curve.is_level]
     for place, curve in enumerate(curves):
-        colour, marker, hatch = looks[curve.label]
-        dots: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 3, "alpha": 0.45}
-        sign: Artist
         if chart.groups:
-            # One bar for each group, beside those of the other curves within 80 % of a group's
-            # width.
-            width = 0.8 / len(curves)
-            x = [group + (place - (len(curves) - 1) / 2) * width for group in curve.x]
-            bars = axes.bar(
-                x, curve.y, width * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0
-            )
-            sign = bars.patches[0]
-            for seed in curve.seeds:
-                axes.plot(x, seed, color=_INK, **dots)
-            if curve.low:
-                axes.vlines(x, curve.low, curve.high, color=_INK, linewidth=1.1)
+            sign = _draw_bars(axes, curve, looks[curve.label], place, len(curves))
         else:
-            shade = 0.15 if len(curves) == 1 else 0.08  # several lie over each other
-            if curve.low and len(curve.x) > 1:
-                axes.fill_between(
-                    curve.x, curve.low, curve.high, color=colour, alpha=shade, linewidth=0
-                )
-            elif curve.low:
-                axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.2)
-            for seed in curve.seeds:
-                axes.plot(curve.x, seed, color=colour, **dots)
-            sign = axes.plot(
-                curve.x, curve.y, color=colour, marker=marker, markersize=4.5, linewidth=1.5
-            )[0]
+            sign = _draw_line(axes, curve, looks[curve.label], is_alone=len(curves) == 1)
         handles.setdefault(curve.label, sign)
     if chart.groups:
         axes.set_xlim(-0.6, len(chart.groups) - 0.4)
-    for curve in (one for one in chart.curves if one.is_level):
-        handles.setdefault(
-            curve.label, axes.axhline(curve.y[0], color=looks[curve.label][0], **_DASHED)
-        )
+    for curve in chart.curves:
+        if curve.is_level:
+            colour, _, _ = looks[curve.label]
+            handles.setdefault(curve.label, axes.axhline(curve.y[0], color=colour, **_DASHED))
     for label, handle in handles.items():
         handle.set_label(label)
     _set_ticks(axes, chart)
+
+
+def _draw_bars(axes: Axes, curve: Curve, look: _Look, place: int, n_curves: int) -> Artist:
+    """Draw a bar for each group, beside those of the other curves; return the first.
+
+    They stand within 80 % of a group's width.
+    """
+    colour, _, hatch = look
+    width = 0.8 / n_curves
+    x = [group + (place - (n_curves - 1) / 2) * width for group in curve.x]
+    bars = axes.bar(
+        x, curve.y, width * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0
+    )
+    for seed in curve.seeds:
+        axes.plot(x, seed, color=_INK, **_DOTS)
+    if curve.low:
+        axes.vlines(x, curve.low, curve.high, color=_INK, linewidth=1.1)
+    return bars.patches[0]
+
+
+def _draw_line(axes: Axes, curve: Curve, look: _Look, *, is_alone: bool) -> Artist:
+    """Draw a line with its interval as a shade, a light one where others lie over it; return it."""
+    colour, marker, _ = look
+    shade = 0.15 if is_alone else 0.08
+    if curve.low and len(curve.x) > 1:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=shade, linewidth=0)
+    elif curve.low:
+        axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.2)
+    for seed in curve.seeds:
+        axes.plot(curve.x, seed, color=colour, **_DOTS)
+    (line,) = axes.plot(
+        curve.x, curve.y, color=colour, marker=marker, markersize=4.5, linewidth=1.5
+    )
+    return line
 
 
 def _set_ticks(axes: Axes, chart: Chart) -> None:

@@ -102,9 +102,11 @@ class ReportItem:
     @property
     def file_names(self) -> tuple[str, ...]:
         """The files that it is written to: no CSV without records, no pictures without charts."""
-        endings = (
-            (["csv"] if self.records else []) + ["md"] + (["png", "svg"] if self.charts else [])
-        )
+        endings = ["md"]
+        if self.records:
+            endings = ["csv", *endings]
+        if self.charts:
+            endings += ["png", "svg"]
         return tuple(f"{self.key}.{ending}" for ending in endings)
 
 
@@ -124,7 +126,7 @@ class Gain:
 
     @property
     def verdict(self) -> Verdict:
-        """better, worse, undecided or equal."""
+        """What the difference is: better, worse, undecided or equal."""
         return verdict_on(self.paired, self.t_p, self.wilcoxon_p)
 
     @property
@@ -135,15 +137,18 @@ class Gain:
     @property
     def interval(self) -> str:
         """The 95 % interval in the same unit."""
-        return (
-            "for every user" if self.verdict == "equal" else "{1} to {2}{3}".format(*self._texts())
-        )
+        if self.verdict == "equal":
+            return "for every user"
+        _, low, high, unit = self._texts()
+        return f"{low} to {high}{unit}"
 
     def _texts(self) -> tuple[str, str, str, str]:
+        """Return the gain, both ends of its interval, and the unit of these."""
         paired = self.paired
         if not (math.isfinite(paired.relative) and paired.mean):
             return signed(paired.mean, 4), signed(paired.low, 4), signed(paired.high, 4), ""
-        scale, digits = 100 * paired.relative / paired.mean, 2 if abs(paired.relative) < 0.01 else 1
+        scale = 100 * paired.relative / paired.mean
+        digits = 2 if abs(paired.relative) < 0.01 else 1
         low, high = sorted((paired.low * scale, paired.high * scale))
         return (
             f"{signed(100 * paired.relative, digits)} %",
@@ -179,7 +184,7 @@ class Provenance:
 
 
 def signed(value: float, digits: int) -> str:
-    """A number with its sign, none for what rounds to 0, and a true minus."""
+    """Return a number with its sign, none for what rounds to 0, and a true minus."""
     text = f"{value:+.{digits}f}"
     return text[1:] if not float(text) else text.replace("-", "−")
 
@@ -196,7 +201,8 @@ def write_item(item: ReportItem, folder: Path) -> None:
         contents["svg"] = as_svg(figure, item.key).encode()
     for ending, content in contents.items():
         write_whole(folder / f"{item.key}.{ending}", content)
-    for path in (folder / f"{item.key}.{ending}" for ending in ENDINGS if ending not in contents):
+    for ending in set(ENDINGS) - set(contents):
+        path = folder / f"{item.key}.{ending}"
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
@@ -210,34 +216,31 @@ def as_markdown(item: ReportItem) -> str:
     blocks = [f"# {_markdown(item.title)}", _markdown(item.caption, has_code=True)]
     if item.charts:
         blocks.append(f"![{_markdown(item.title)}]({item.key}.png)")
-    for one in item.tables:
-        rows = tuple(tuple(map(_markdown, row)) for row in one.table.rows)
-        table = TextTable(tuple(map(_markdown, one.table.header)), rows)
-        blocks += [
-            f"## {_markdown(one.heading)}",
-            table.markdown(),
-            _markdown(one.note, has_code=True),
-        ]
+    for shown in item.tables:
+        rows = tuple(tuple(map(_markdown, row)) for row in shown.table.rows)
+        table = TextTable(tuple(map(_markdown, shown.table.header)), rows)
+        note = _markdown(shown.note, has_code=True)
+        blocks += [f"## {_markdown(shown.heading)}", table.markdown(), note]
     if item.findings:
-        lines = (
-            f"- {KIND_WORDS[one.kind].capitalize()}: {_markdown(one.text, has_code=True)}"
-            for one in item.findings
-        )
+        lines = [
+            f"- {KIND_WORDS[finding.kind].capitalize()}: {_markdown(finding.text, has_code=True)}"
+            for finding in item.findings
+        ]
         blocks += ["## Findings", "\n".join(lines)]
     if item.missing:
-        blocks += [
-            "## Not computed",
-            "\n".join(f"- {_markdown(one, has_code=True)}" for one in item.missing),
-        ]
+        lines = [f"- {_markdown(words, has_code=True)}" for words in item.missing]
+        blocks += ["## Not computed", "\n".join(lines)]
     if item.command:
         # Indented, which no command can end early.
-        blocks += ["## Made by", "\n".join(f"    {line}" for line in item.command.splitlines())]
+        lines = [f"    {line}" for line in item.command.splitlines()]
+        blocks += ["## Made by", "\n".join(lines)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _markdown(text: str, *, has_code: bool = False) -> str:
     """Return the text as a line of Markdown that shows every sign; `has_code` leaves backticks."""
-    parts = re.split(r"(`[^`]+`)" if has_code else r"(?!)", " ".join(text.split()))
+    code = r"(`[^`]+`)" if has_code else r"(?!)"
+    parts = re.split(code, " ".join(text.split()))
     for place in range(0, len(parts), 2):
         shown = re.sub(r"&(?=#?\w+;)", "&amp;", parts[place]).replace("<", "&lt;")
         parts[place] = re.sub(r"([\\|*`\[\]])", r"\\\1", shown)
@@ -252,7 +255,7 @@ def page_of(
     from markupsafe import Markup, escape
 
     def prose(text: str) -> Markup:
-        """The text as HTML, in which what stands between backticks is code."""
+        """Return the text as HTML, in which what stands between backticks is code."""
         return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
     def draw(charts: Sequence[Chart], key: str) -> dict[str, Any]:
@@ -261,8 +264,9 @@ def page_of(
         return {"svg": Markup(svg[svg.index("<svg") :]), "width": 96 * figure.get_size_inches()[0]}
 
     cases: dict[tuple[str, str], dict[str, Headline]] = {}
-    for one in headlines:
-        cases.setdefault((one.data, one.model), {})[one.protocol] = one
+    for headline in headlines:
+        case = cases.setdefault((headline.data, headline.model), {})
+        case[headline.protocol] = headline
     loader = PackageLoader("loca.paper")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"prose": prose, "draw": draw}
@@ -283,18 +287,23 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
     parts: list[str] = []
     others: set[str] = set()
     for over in (BASE, BEST, ENSEMBLE):
-        words = [
-            one.gains[over].verdict
-            for one in headlines
-            if one.protocol == "clean" and over in one.gains
+        verdicts = [
+            headline.gains[over].verdict
+            for headline in headlines
+            if headline.protocol == "clean" and over in headline.gains
         ]
-        others |= {word for word in words if word not in ("better", "worse")}
-        if words:
-            cases = "" if parts else " cases" if len(words) > 1 else " case"
-            loses = f" (and loses in {words.count('worse')})" if "worse" in words else ""
-            parts.append(f"{over} in {words.count('better')} of {len(words)}{cases}{loses}")
+        others |= set(verdicts) - {"better", "worse"}
+        if verdicts:
+            part = f"{over} in {verdicts.count('better')} of {len(verdicts)}"
+            if not parts:
+                part += " cases" if len(verdicts) > 1 else " case"
+            if "worse" in verdicts:
+                part += f" (and loses in {verdicts.count('worse')})"
+            parts.append(part)
     if not parts:
         return "No LOCA was compared under the clean protocol, so there is no gain to report yet."
-    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-    rest = f"; the others are {' or '.join(sorted(others, reverse=True))}" if others else ""
-    return f"Where nothing is chosen on test, LOCA beats {listed}{rest}."
+    sentence = "Where nothing is chosen on test, LOCA beats "
+    sentence += " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    if others:
+        sentence += f"; the others are {' or '.join(sorted(others, reverse=True))}"
+    return f"{sentence}."
