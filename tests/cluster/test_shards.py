@@ -168,9 +168,9 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
             }
             if "read" not in found:
                 weights = [size for one, size in sizes.items() if one.startswith("work-weights")]
-                model_files = (tmp_path / "work").rglob("global model/*")
-                global_model = sum(file.stat().st_size for file in model_files)
-                found["read"] = sizes["work-data.safetensors"] + max(weights) + global_model
+                model_files = (tmp_path / "work").rglob("centre/*")
+                centre = sum(file.stat().st_size for file in model_files)
+                found["read"] = sizes["work-data.safetensors"] + max(weights) + centre
             answers = list(super().call(method, arguments, *others, **named))
             if method == "blend":
                 found["sent"] = max(
@@ -396,13 +396,16 @@ def test_the_kinds_of_a_job_are_all_those_that_a_model_is_made_of() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharper(loca.Loop):
-    """An engine of a user's own, which looks at the global model."""
+    """An engine of a user's own, with a centre that it looks at."""
 
-    reads_global_model: ClassVar[bool] = True
+    has_centre: ClassVar[bool] = True
+
+    def prepared(self, fits: loca.ManyFits) -> loca.ManyFits:
+        return fits if fits.centre is not None else replace(fits, centre=fits.global_model)
 
     def solve(self, fits: loca.ManyFits) -> Any:
-        assert fits.global_model is not None
-        factor = float(np.abs(fits.global_model.weights_).max())
+        centre: Any = self.prepared(fits).centre
+        factor = float(np.abs(centre.weights_).max())
         models = [clone(model, l2=model.l2 * (1 + factor)) for model in fits.models]
         return super().solve(replace(fits, models=models))
 
@@ -507,5 +510,5 @@ def test_parts_of_a_stranger_are_refused() -> None:
         ({"parts 1": loca.EASE()}, 1),
         ({"parts 0": loca.EASE()}, 1),
     ):
-        with pytest.raises(ModelFileError, match="^ShardedModels: parts"):
+        with pytest.raises(ModelFileError, match=r"^ShardedModels: parts"):
             restored(ShardedModels, {}, ModelState(facts={"parts count": count}, parts=parts))

@@ -105,7 +105,7 @@ class ShardExecutor:
         with bar(f"{fits.name}, finished shards", len(job)) as shown:
             for _ in self.call("finish", [after] * len(job), _noting(shown)):
                 shown.advance()
-        parts = [load_part(job, storage, shard, fits.global_model) for shard in range(len(job))]
+        parts = [load_part(job, storage, shard, fits.centre) for shard in range(len(job))]
         return ShardedModels.of(parts).to(fits.data.device)
 
     def _begin(self, fits: ManyFits, engine: Engine) -> tuple[Job, Storage, Mapping[str, Any]]:
@@ -157,7 +157,7 @@ class ShardExecutor:
 
         In each epoch all shards train and save; then the sum of their answers is judged.
         """
-        schedule = fits.base
+        schedule = fits.learner
         best = BestWeights()
         best.load_state_dict(progress["best"], [])
         remote = RemoteModels(self, fits, job)
@@ -244,7 +244,7 @@ def _judge(
     best: BestWeights,
 ) -> bool:
     """Judge an epoch where that is due, and return whether a callback ends the training."""
-    schedule = fits.base
+    schedule = fits.learner
     is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
     if validate is None or epoch <= fits.shared_epochs or not is_due:
         return False

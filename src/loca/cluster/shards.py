@@ -43,7 +43,7 @@ from loca.registry import KINDS
 from loca.typing import FloatArray
 
 _DATA = "data"
-_GLOBAL_MODEL = "global model"
+_CENTRE = "centre"
 
 
 # -- What a shard works on ------------------------------------------------------------------------
@@ -53,7 +53,7 @@ _GLOBAL_MODEL = "global model"
 class Job:
     """The models of one fit, as all machines find them.
 
-    Their data, the user weights of each shard and the global model are in the storage.
+    Their data, the user weights of each shard and the centre are in the storage.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class Job:
         Where they compute.
     kinds : mapping of str to type
         The classes that the files of the job may hold.
-    has_global_model : bool
-        Whether the shards need the global model, or what stands for it.
+    has_centre : bool
+        Whether the models are stored as differences to a centre, which all shards read.
     seconds_between : float
         How much work a lost shard may have to do again.
     """
@@ -90,7 +90,7 @@ class Job:
     shared_epochs: int
     device: str
     kinds: Mapping[str, type]
-    has_global_model: bool
+    has_centre: bool
     seconds_between: float
 
     @classmethod
@@ -114,7 +114,7 @@ class Job:
             shared_epochs=fits.shared_epochs,
             device=fits.data.device,
             kinds=kinds_of(fits.base),
-            has_global_model=engine.reads_global_model and fits.global_model is not None,
+            has_centre=fits.centre is not None,
             seconds_between=seconds_between,
         )
 
@@ -132,9 +132,9 @@ class Job:
         for shard, (first, last) in enumerate(itertools.pairwise(self.edges)):
             weights = dump_weights(fits.weights_of(number) for number in range(first, last))
             checkpoint.save(f"weights {shard}", weights)
-        if self.has_global_model:
-            save_model(fits.global_model, storage.folder / _GLOBAL_MODEL)
-            storage.publish_model(_GLOBAL_MODEL)
+        if self.has_centre:
+            save_model(fits.centre, storage.folder / _CENTRE)
+            storage.publish_model(_CENTRE)
         checkpoint.save(_DATA, _dump_data(fits.data))
 
     def is_written(self, storage: Storage) -> bool:
@@ -152,15 +152,15 @@ class Job:
         data = _read_data(data_state)
         n_users = data.matrix.shape[0]
         context = FitContext(checkpoint.inside(f"shard {shard}"), order_checked=True)
-        global_model = None
-        if self.has_global_model:
-            global_model = load_model(storage.fetch_model(_GLOBAL_MODEL), self.kinds)
+        centre = None
+        if self.has_centre:
+            centre = load_model(storage.fetch_model(_CENTRE), self.kinds)
         return ManyFits(
             models=list(self.models[self.edges[shard] : self.edges[shard + 1]]),
             data=replace(data, context=context, device=self.device),
             weights_of=lambda number: read_weights(weights, number, n_users),
             name=self.fits_name,
-            global_model=global_model,
+            centre=centre,
             shared_epochs=self.shared_epochs,
         )
 
@@ -289,15 +289,15 @@ def plan_shards(model: Recommender, size: DataSize, shards: int) -> dict[str, in
     engine = model.engine_of(size.items)
     histories = 12 * size.entries + 8 * size.users
     weights = 4 * size.users * n
-    # What stands for the global model is there already, and like the base.
-    global_bytes = base.memory_bytes(size).folder if engine.reads_global_model else 0
+    centre_bytes = base.memory_bytes(size).folder if engine.has_centre else 0
+    # The centre is there already: the global model, or a model like it.
     uses = engine.memory(base, n, size, "local models", base).values()
     learns_by_epoch = base.learns_by_epoch
     return {
         "models": n,
         "main": sum(use.main for use in uses) + histories + weights,
         "device": sum(use.device for use in uses),
-        "read": histories + weights + global_bytes,
+        "read": histories + weights + centre_bytes,
         "saved": sum(use.training for use in uses) if learns_by_epoch else 0,
         "sent": 4 * size.validation_users * size.items if learns_by_epoch else 0,
         "part": sum(use.folder for use in uses),
@@ -416,9 +416,9 @@ class Shard:
             else:
                 self._reach(number, best)
                 self.best.restore_best(self._networks())
-                models = engine.finish(self.models, best or self.fits.base.epochs)
+                models = engine.finish(self.models, best or self.fits.learner.epochs)
             name = part_name(self.number)
-            save_model(models.without_global_model(), self.storage.folder / name)
+            save_model(models.without_centre(), self.storage.folder / name)
             self.storage.publish_model(name)
 
     def status(self) -> tuple[str, int, dict[str, float]]:
@@ -439,9 +439,7 @@ def part_name(shard: int) -> str:
     return f"part {shard}"
 
 
-def load_part(
-    job: Job, storage: Storage, shard: int, global_model: Recommender | None
-) -> LocalModels:
+def load_part(job: Job, storage: Storage, shard: int, centre: Recommender | None) -> LocalModels:
     """Return the finished models of a shard, mapped into memory."""
     folder = storage.fetch_model(part_name(shard))
     models = load_model(folder, job.kinds)
@@ -449,6 +447,6 @@ def load_part(
         raise ModelFileError(
             f"{folder}: expected the local models of a shard, found {type(models).__name__}"
         )
-    models = models.with_global_model(global_model)
+    models = models.with_centre(centre)
     models.saved_in_ = folder
     return models
