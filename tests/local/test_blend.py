@@ -246,11 +246,16 @@ def test_a_saved_blend_answers_the_same_to_the_last_bit(
         ),
         ({"columns": ((2, 1.0, 1.0),)}, None, r"expected parts \[2\], found \[0, 1\]"),
         ({"earned": [["EASE"]]}, None, "earned: expected what each part earned"),
-        ({"models count": 4}, None, "expected 3 parts, found 4"),
+        ({"models": [True, True, False, False]}, None, "expected 3 parts, found 4"),
         ({"metric": 10}, None, "metric: expected the name of a metric"),
         ({"validation_score": float("nan")}, None, "validation_score: expected a number"),
-        ({}, {"models 0": 0}, r"expected parts \[0, 1\], found \[0\]"),
-        ({}, {"models 3": 0}, r"expected parts named 'models 0' and on, found \['models 3'\]"),
+        (
+            {"models": [True, False, False]},
+            {"models 0": 0},
+            r"expected parts \[0, 1\], found \[0\]",
+        ),
+        ({}, {"models 0": 0}, "models 1 is missing"),
+        ({}, {"models 0": 0, "models 1": 1, "models 3": 0}, "'models 3' is nothing that it learns"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(

@@ -156,15 +156,16 @@ def test_blending_asks_each_model_only_for_its_members() -> None:
 
 def test_separate_models_that_do_not_fit_together_are_refused() -> None:
     three, four = (Popularity().fit(csr_array(np.eye(size, dtype=np.float32))) for size in (3, 4))
-    faults: list[tuple[int, dict[str, Any], str]] = [
-        (1, {}, "expected parts named 'models 0' and on"),
-        (1, {"models 1": three}, "expected parts named 'models 0' and on"),
-        (1, {"models 0": TruncatedSVD()}, "expected a Recommender, found TruncatedSVD"),
-        (2, {"models 0": three, "models 1": four}, "expected 3 items, found 4"),
-        (2, {"models 1": four}, "model 0 is missing"),
-        (-1, {"models 0": three}, "expected a whole number of parts, found -1"),
+    faults: list[tuple[Any, dict[str, Any], str]] = [
+        ([True], {}, "models 0 is missing"),
+        ([True], {"models 1": three}, "models 0 is missing"),
+        ([True], {"models 0": TruncatedSVD()}, "expected a Recommender, found TruncatedSVD"),
+        ([True, True], {"models 0": three, "models 1": four}, "expected 3 items, found 4"),
+        ([False, True], {"models 1": four}, "expected all of 2 parts, found 1"),
+        ([], {}, "expected at least one part, found none"),
+        (-1, {"models 0": three}, "expected a list of true and false, found -1"),
     ]
-    for count, parts, message in faults:
-        state = ModelState(facts={"models count": count}, parts=parts)
+    for is_there, parts, message in faults:
+        state = ModelState(facts={"models": is_there}, parts=parts)
         with pytest.raises(ModelFileError, match=message):
             restored(SeparateModels, {}, state)

@@ -254,7 +254,7 @@ WRONG_STATES: dict[str, tuple[str, Any, str]] = {
     "another value": ("facts", {"note": 3}, "note: expected a Note, found 3"),
     "no list of parts": ("facts", {"others": 10**18}, "expected a list of true and false"),
     "a list of others": ("facts", {"others": [True, 1]}, "expected a list of true and false"),
-    "no part at all": ("facts", {"others": [False]}, "expected all of 1 parts, found 0"),
+    "no part at all": ("facts", {"others": [False]}, "expected at least one part, found none"),
     "more parts than there are": ("facts", {"all": [True] * 3}, "'?all 2'? is missing"),
     "fewer parts than there are": (
         "facts",

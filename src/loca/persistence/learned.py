@@ -104,7 +104,9 @@ class LearnedParts(LearnedField):
         is_there = state.facts.pop(name)
         if type(is_there) is not list or not all(type(value) is bool for value in is_there):
             raise ValueError(f"expected a list of true and false, found {is_there!r:.60}")
-        if not any(is_there) or not (self.gaps or all(is_there)):
+        if not any(is_there):
+            raise ValueError("expected at least one part, found none")
+        if not self.gaps and not all(is_there):
             raise ValueError(f"expected all of {len(is_there)} parts, found {sum(is_there)}")
         return tuple(
             self.part.read(f"{name} {number}", state, sizes, owner) if is_part else None
