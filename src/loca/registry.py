@@ -1,4 +1,4 @@
-"""All models: one record each with its name, class, label in the paper's tables, base and search spaces; and `load`."""
+"""All models, a record each; the kinds of their components; and `load`."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class ModelRecord:
             object.__setattr__(self, "label", self.maker.rpartition(".")[2])
 
     def make(self) -> Recommender:
-        """The unfitted model with its defaults; its module is loaded only now."""
+        """Return the unfitted model with its defaults; its module is loaded only now."""
         return cast(
             Recommender, (_class(self.maker) if isinstance(self.maker, str) else self.maker)()
         )
 
 
 def _class(path: str) -> type:
-    """The class at a dotted path inside the package."""
+    """Return the class at a dotted path inside the package."""
     module, _, name = path.rpartition(".")
     return cast(type, getattr(import_module(f"loca.{module}"), name))
 
@@ -193,7 +193,7 @@ _PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_
 
 
 def _next_vae() -> loca.MultVAE:
-    """A network of next items that learns some sets too, the settings with which `Auto` begins."""
+    """Return a network of next items that learns some sets too, as `Auto` begins with."""
     return loca.MultVAE(
         dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3
     )
@@ -363,8 +363,8 @@ _RECORDS = (
     ),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
-RECORDS: dict[str, ModelRecord] = {one.name: one for one in _RECORDS}
-MODELS: dict[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
+RECORDS: dict[str, ModelRecord] = {record.name: record for record in _RECORDS}
+MODELS: dict[str, Callable[[], Recommender]] = {record.name: record.make for record in _RECORDS}
 
 
 def _kinds(**paths: str) -> dict[str, Callable[[], Any]]:
@@ -395,7 +395,7 @@ COMPONENTS: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "Engine": _kinds(
         loop="local.engines.loop.Loop",
         stacked="local.engines.stacked.engine.Stacked",
-        differences="local.engines.differences.Differences",
+        differences="local.engines.differences.engine.Differences",
         stop_each="paper.stopping.StopEach",
     ),
     "Recommender": MODELS,
@@ -420,15 +420,15 @@ _INSIDE = (
     "local.combiner.FixedShare",
     "local.combiner.GlobalShare",
     "local.combiner.LocalOnly",
-    "local.community_models.CommunityDescription",
+    "local.community_description.CommunityDescription",
     "local.community_models.CommunityModels",
-    "local.engines.differences.CompressedWeights",
-    "local.engines.differences.Differences",
-    "local.engines.differences.EaseDifferences",
+    "local.engines.differences.compressed_weights.CompressedWeights",
+    "local.engines.differences.ease_differences.EaseDifferences",
+    "local.engines.differences.engine.Differences",
     "local.engines.loop.Loop",
     "local.engines.stacked.engine.Stacked",
-    "local.engines.stacked.inference.StackedNetworks",
-    "local.explain.Locality",
+    "local.engines.stacked.networks.StackedNetworks",
+    "local.community_description.Locality",
     "local.sharded_models.ShardedModels",
     "communities.best_of.BestOf",
     "communities.embeddings.GivenEmbeddings",
@@ -470,18 +470,21 @@ def register(record: ModelRecord) -> None:
 
 
 def names_of(*groups: Group) -> tuple[str, ...]:
-    """The names of the models in these groups, group by group."""
+    """Return the names of the models in these groups, group by group."""
     records = RECORDS.values()
     return tuple(record.name for group in groups for record in records if record.group == group)
 
 
 def is_tuned(name: str, model: Recommender) -> bool:
-    """Whether a budget tunes the model: not `Auto`, which searches by itself, nor one with the authors' settings."""
+    """Return whether a budget tunes the model.
+
+    `Auto` searches by itself, and a model with the authors' settings stays as it is.
+    """
     return model.role != "auto" and (name not in RECORDS or RECORDS[name].wide is not None)
 
 
 def space_of(name: str, kind: SpaceName) -> Space:
-    """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
+    """Return the space of a model: `wide`, ours, or `paper`, the values that the paper tried."""
     check_choice("space", kind, get_args(SpaceName))
     spaces: dict[str, Space] = {
         name: getattr(record, kind)

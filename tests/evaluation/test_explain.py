@@ -15,14 +15,14 @@ import loca
 from loca.data.id_map import IdMap
 from loca.data.splits import Split
 from loca.evaluation.explain import Explanation, fold
+from loca.local.community_description import Locality
+from loca.local.community_names import short_title
 from loca.local.explain import (
     AnswersOfCommunities,
     AnswersOfParts,
     CommunityAnswer,
-    Locality,
     PartAnswer,
     raised_items,
-    short_title,
 )
 from loca.text_table import columns_of
 

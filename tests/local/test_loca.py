@@ -30,12 +30,13 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_value
 from loca.evaluation.top_n import rank_top_n
 from loca.local.combiner import Combiner, FixedShare, GlobalShare, LocalOnly
+from loca.local.community_description import over_represented
 from loca.local.community_models import CommunityModels
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.engine import Engine, scaled_weights
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.explain import AnswersOfCommunities, over_represented
+from loca.local.explain import AnswersOfCommunities
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.ease import EASE
@@ -263,7 +264,7 @@ def test_a_likely_community_is_explained_by_its_membership_and_a_name_of_its_own
     for mixture in range(2):
         parts = [one.membership for one in inside.communities if one.mixture == mixture]
         assert sum(parts) == pytest.approx(1, abs=0.05)
-    names = [frozenset(items) for items in inside.naming_items.values()]
+    names = [frozenset(items) for items in inside.naming_rows.values()]
     assert len(set(names)) == 8
     assert all(len(name) == 3 for name in names)
     assert " around " not in str(explanation)

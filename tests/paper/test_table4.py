@@ -21,7 +21,7 @@ from loca.data.synthetic import PlantedData
 from loca.errors import DataError
 from loca.local.combiner import LocalOnly
 from loca.local.community_models import CommunityDescription, CommunityModels
-from loca.local.explain import Locality
+from loca.local.community_description import Locality
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE

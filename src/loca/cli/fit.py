@@ -19,7 +19,7 @@ from loca.models.recommender import Recommender, fitted
 from loca.remarks import remark
 
 if TYPE_CHECKING:
-    from loca.local.explain import Locality
+    from loca.local.community_description import Locality
 
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]

@@ -17,7 +17,8 @@ from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import as_array
 from loca.local.combiner import Combiner, GlobalShare
-from loca.local.community_models import CommunityDescription, CommunityModels
+from loca.local.community_description import CommunityDescription, Locality
+from loca.local.community_models import CommunityModels
 from loca.local.engines.engine import (
     Engine,
     ManyFits,
@@ -26,7 +27,7 @@ from loca.local.engines.engine import (
     train,
     warm_copies,
 )
-from loca.local.explain import AnswersOfCommunities, Locality
+from loca.local.explain import AnswersOfCommunities
 from loca.local.judge import Judge
 from loca.local.many_models import ManyModels, is_engine_or_none
 from loca.local.sources import answers_of_communities

@@ -9,7 +9,8 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.evaluation.top_n import as_array, rank_top_n
-from loca.local.community_models import DISTINCTIVE_ITEMS, CommunityModels
+from loca.local.community_description import DISTINCTIVE_ITEMS
+from loca.local.community_models import CommunityModels
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, raised_items
 from loca.models.recommender import Recommender
 from loca.typing import FloatArray

@@ -19,11 +19,11 @@ from loca.errors import ConfigError, DataError, check_arguments, did_you_mean
 from loca.evaluation.explain import Explanation, Rows, Sources
 from loca.evaluation.recommend import Candidates, Ids, Recommendations
 from loca.evaluation.top_n import check_list_length
+from loca.local.community_description import Locality
 from loca.local.explain import (
     AnswersOfCommunities,
     AnswersOfParts,
     CommunityAnswer,
-    Locality,
     PartAnswer,
 )
 from loca.remarks import KINDS, Remark, keeps_remarks, tell_remarks

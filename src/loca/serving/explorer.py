@@ -31,7 +31,7 @@ from loca.errors import DataError, check_choice
 from loca.evaluation.explain import items_json
 from loca.evaluation.top_n import as_array, check_list_length, rank_top_n
 from loca.local.community_models import CommunityModels
-from loca.local.explain import naming_items, short_title
+from loca.local.community_names import name_rows, short_title
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, fitted
 from loca.persistence.atomic_write import write_whole
@@ -353,7 +353,7 @@ def _names(known: Interactions, local: CommunityModels) -> list[str]:
     description = local.description
     # Of equal names that of the smaller community changes.
     by_size = np.argsort(-description.members, kind="stable").tolist()
-    naming = naming_items(
+    naming = name_rows(
         {
             number: (description.distinctive_items[number], description.lifts[number])
             for number in by_size
