@@ -4,7 +4,8 @@
     python benchmarks/community_lists.py films.loca --users 5
 
 Overlap is the share of the items that two lists of 10 share, as a mean over the pairs of communities that answer and
-over the users, who are drawn at random. A model of the same size with focus 0 shows what chance in networks does alone.
+over the users, who are drawn at random. A model of the same size with membership weight 0 shows what chance in
+networks does alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be tried for a model: a domain for each of its parameters, points drawn from it, and a budget of trials."""
+"""What may be tried for a model: a domain for each parameter, points drawn from it, and a budget."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ AnyModel = TypeVar("AnyModel")
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, whole ones where both ends are; drawn evenly by their logarithm with `log`."""
+    """Numbers from `low` to `high`, whole ones where both ends are.
+
+    With `log` they are drawn evenly by their logarithm.
+    """
 
     low: float
     high: float
@@ -35,22 +38,22 @@ class Range:
 
     @property
     def is_whole(self) -> bool:
-        """Whether only whole numbers are drawn."""
+        """Return whether only whole numbers are drawn."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def draw(self, trial: Trial, name: str) -> None:
-        """Has a value drawn."""
+        """Draw a value."""
         if self.is_whole:
             trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         else:
             trial.suggest_float(name, self.low, self.high, log=self.log)
 
     def value(self, point: Point, name: str) -> Any:
-        """The parameter's value at a point: of a real number four digits, so that people can read settings."""
+        """Return the parameter's value at a point: of a real number the digits that people read."""
         return point[name] if self.is_whole else float(f"{point[name]:.{_DIGITS}g}")
 
     def coordinates(self, value: Any, name: str) -> Point | None:
-        """Where a value lies; None where it is outside."""
+        """Return where a value lies; None where it is outside."""
         kinds = int if self.is_whole else (int, float)
         if (
             isinstance(value, bool)
@@ -62,7 +65,7 @@ class Range:
 
 
 def log_range(low: float, high: float) -> Range:
-    """A range that is drawn from evenly by the logarithm."""
+    """Return a range that is drawn from evenly by the logarithm."""
     return Range(low, high, log=True)
 
 
@@ -74,24 +77,25 @@ class Among:
 
     @property
     def drawn(self) -> tuple[Plain, ...]:
-        """The values as a point holds them."""
-        return tuple(exact_text(one) if isinstance(one, Quantile) else one for one in self.values)
+        """Return the values as a point holds them."""
+        return tuple(
+            exact_text(value) if isinstance(value, Quantile) else value for value in self.values
+        )
 
     def draw(self, trial: Trial, name: str) -> None:
-        """Has a value drawn."""
+        """Draw a value."""
         trial.suggest_categorical(name, self.drawn)
 
     def value(self, point: Point, name: str) -> Any:
-        """The parameter's value at a point."""
+        """Return the parameter's value at a point."""
         return self.values[self.drawn.index(point[name])]
 
     def coordinates(self, value: Any, name: str) -> Point | None:
-        """Where a value lies; None where it is outside."""
-        pairs = zip(self.values, self.drawn, strict=True)
-        return next(
-            ({name: drawn} for one, drawn in pairs if type(one) is type(value) and one == value),
-            None,
-        )
+        """Return where a value lies; None where it is outside."""
+        for possible, drawn in zip(self.values, self.drawn, strict=True):
+            if type(possible) is type(value) and possible == value:
+                return {name: drawn}
+        return None
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,13 @@ class Quantiles:
     times: Range | None = None
 
     def draw(self, trial: Trial, name: str) -> None:
-        """Has a level drawn, and a factor."""
+        """Draw a level, and a factor."""
         self.level.draw(trial, f"{name}.level")
         if self.times is not None:
             self.times.draw(trial, f"{name}.times")
 
     def value(self, point: Point, name: str) -> Quantile:
-        """The parameter's value at a point."""
+        """Return the parameter's value at a point."""
         level = self.level.value(point, f"{name}.level")
         return (
             Quantile(level)
@@ -117,7 +121,7 @@ class Quantiles:
         )
 
     def coordinates(self, value: Any, name: str) -> Point | None:
-        """Where a value lies; None where it is outside."""
+        """Return where a value lies; None where it is outside."""
         if not isinstance(value, Quantile) or (self.times is None and value.times != 1):
             return None
         level = self.level.coordinates(value.level, f"{name}.level")
@@ -129,7 +133,7 @@ Domain = Range | Among | Quantiles
 
 
 def exact_text(quantile: Quantile) -> str:
-    """A quantile with every digit, as a setting is written; its `str` is shorter."""
+    """Return a quantile with every digit, as a setting is written; its `str` is shorter."""
     return (
         f"{quantile.times!r}*q{quantile.level!r}" if quantile.times != 1 else f"q{quantile.level!r}"
     )
@@ -137,7 +141,7 @@ def exact_text(quantile: Quantile) -> str:
 
 @dataclass(frozen=True)
 class Space:
-    """A domain for each parameter that is tried, by its name (`base.l2` for one of the model inside `base`).
+    """A domain for each parameter that is tried, by its dotted name, such as `base.l2`.
 
     `fixed` are values that every point has; `same` lets one parameter have the value of another.
     `kinds` names the components of which the space speaks: a model that has others there begins with
@@ -159,11 +163,11 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All parameters that the space speaks of."""
+        """Return all parameters that the space speaks of."""
         return (*self.domains, *self.fixed, *self.same)
 
     def draw(self, trial: Trial) -> None:
-        """Has a value drawn for everything that is tried."""
+        """Draw a value for everything that is tried."""
         for name, domain in self.domains.items():
             domain.draw(trial, name)
 
@@ -177,23 +181,26 @@ class Space:
         return clone(model, **{name.replace(".", "__"): value for name, value in values.items()})
 
     def coordinates(self, model: Recommender) -> dict[str, Plain] | None:
-        """The point at which the model lies; None where it lies outside the space."""
+        """Return the point at which the model lies; None where it lies outside the space."""
         values = {name: value_at(model, name) for name in self.names}
         point: dict[str, Plain] = {}
         for name, domain in self.domains.items():
-            found = domain.coordinates(values[name], name)
-            if found is None:
+            coordinates = domain.coordinates(values[name], name)
+            if coordinates is None:
                 return None
-            point |= found
+            point |= coordinates
         others = {**self.fixed, **{name: values[source] for name, source in self.same.items()}}
         return point if all(values[name] == value for name, value in others.items()) else None
 
     def grid(self, largest: int = 10_000) -> list[dict[str, Plain]] | None:
-        """All points, the last parameter changing first; None where they are endless or more than `largest`."""
+        """Return all points, the last parameter changing first.
+
+        None where they are endless, or more than `largest`.
+        """
         values = [domain.drawn for domain in self.domains.values() if isinstance(domain, Among)]
         if len(values) < len(self.domains) or math.prod(map(len, values)) > largest:
             return None
-        return [dict(zip(self.domains, one, strict=True)) for one in product(*values)]
+        return [dict(zip(self.domains, point, strict=True)) for point in product(*values)]
 
     def of_parameters(self, model: Recommender) -> Space:
         """Return the space of those parameters that the model's strategies have.
@@ -206,7 +213,7 @@ class Space:
         return replace(space, domains=domains)
 
     def without(self, names: Collection[str]) -> Space:
-        """The space in which some parameters, and what belongs to them, stay as the model has them."""
+        """Return the space in which some parameters, and what belongs to them, are not tried."""
         left = [name for name in self.names if not is_named(name, names)]
         domains = {name: domain for name, domain in self.domains.items() if name in left}
         fixed = {name: value for name, value in self.fixed.items() if name in left}
@@ -220,18 +227,19 @@ class Space:
 class SpaceConstraints:
     """What a user has set of a model's parameters, by their dotted names.
 
-    The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others as the space says.
+    The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others
+    as the space says.
     """
 
     fixed: tuple[str, ...] = ()
     listed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def mentions(self, name: str) -> bool:
-        """Whether a parameter, or the model that it belongs to, was set or listed."""
+        """Return whether a parameter, or the component that it belongs to, was set or listed."""
         return is_named(name, (*self.fixed, *self.listed))
 
     def narrow(self, space: Space) -> Space:
-        """What is left of a space; what has the value of a listed parameter follows it."""
+        """Return what is left of a space; what has the value of a listed parameter follows it."""
         space = space.without(self.fixed)
         for name, values in self.listed.items():
             followers = {other: name for other, source in space.same.items() if source == name}
@@ -278,8 +286,8 @@ def _possible(domain: Domain, model: object, name: str) -> Domain:
 
 
 def is_named(name: str, names: Collection[str]) -> bool:
-    """Whether a dotted name, or one that it begins with, is among the names."""
-    return any(name == one or name.startswith(f"{one}.") for one in names)
+    """Return whether a dotted name, or one that it begins with, is among the names."""
+    return any(name == other or name.startswith(f"{other}.") for other in names)
 
 
 @dataclass(frozen=True, init=False)

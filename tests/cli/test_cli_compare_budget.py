@@ -90,10 +90,10 @@ def test_every_model_is_tuned_under_the_same_budget_which_is_told(
     assert local["parameters"]["communities.n"] == control["parameters"]["models"] == 3, (
         "what is set is not tuned"
     )
-    assert local["tuning"]["settings"]["communities"]["n"] == 3
+    assert local["tuning"]["settings"]["communities.n"] == 3
     text = (tmp_path / "r" / "comparison.md").read_text()
     assert "| trials (pruned) | tuning s | seconds |" in text
-    assert "\n- loca-ease: base.l2 " in text
+    assert "\n- loca-ease: base.kind EASE, base.l2 " in text
     ask = (
         "compare",
         "planted",

@@ -189,6 +189,7 @@ WRITTEN: list[dict[str, Any]] = [
     {"communities": {"kind": "permuted", "finder": {"n": 8}}},
     {
         "communities": {
+            "n": 5,  # the largest of theirs
             "finders": [{"kind": "kernels", "n": 3}, {"kind": "random-groups", "n": 5}],
         }
     },

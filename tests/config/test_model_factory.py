@@ -29,6 +29,7 @@ from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import clone
 from loca.paper.permuted import Permuted
 from loca.paper.stopping import StopEach
+from loca.persistence.manifest import fingerprint
 from loca.registry import MODELS
 
 
@@ -95,9 +96,9 @@ def test_a_bandwidth_has_parts() -> None:
 
 def test_a_choice_among_finders_is_a_list_of_tables() -> None:
     finders = [{"kind": "kernels", "n": 3}, "mixtures"]
-    table = {"communities": {"n": 9, "finders": finders}}
+    table = {"communities": {"finders": finders}}
     (model,) = build("loca-ease", table, seed=4)
-    assert model.communities == BestOf(n=9, finders=(Kernels(n=3), Mixtures()))
+    assert model.communities == BestOf(finders=(Kernels(n=3), Mixtures()))
     with pytest.raises(
         ConfigError, match=r"loca-ease.communities.finders.0: unknown kind 'kernel'"
     ):
@@ -343,3 +344,28 @@ def test_a_model_is_described_by_dotted_names_and_plain_values() -> None:
     described = describe_model(Loca(base=EASE(), communities=finders))
     assert described["communities.finders.0.embedding.dimensions"] == 3
     assert described["communities.finders.1.kind"] == "Mixtures"
+
+
+def test_every_parameter_of_every_component_is_in_the_fingerprint() -> None:
+    kernels = Kernels(n=3, embedding=TruncatedSVD(dimensions=3))
+    model = Loca(base=MultVAE(), communities=BestOf(finders=(kernels, Mixtures())))
+    changed = [
+        clone(model, communities=BestOf(finders=(Kernels(n=3), Mixtures()))),
+        clone(model, communities=BestOf(finders=(clone(kernels, n=4), Mixtures()))),
+        clone(
+            model,
+            communities=BestOf(finders=(clone(kernels, embedding__dimensions=4), Mixtures())),
+        ),
+        clone(model, communities=Permuted(finder=Mixtures())),
+        clone(model, communities=Permuted(finder=Mixtures(n=12))),
+        clone(model, combiner=LocalOnly()),
+        clone(model, combiner=FixedShare(0.1)),
+        clone(model, combiner=FixedShare(0.2)),
+        clone(model, engine=StopEach()),
+        clone(model, engine=StopEach(engine=Stacked(stored="float16"))),
+    ]
+    for digest in (fingerprint, describe_model):
+        assert digest(clone(model)) == digest(model)
+        digests = [str(digest(other)) for other in (model, *changed)]
+        assert "None" not in digests
+        assert len(set(digests)) == len(digests)

@@ -139,7 +139,9 @@ def _check_options(table: Mapping[str, Any], component: object, where: str, kind
             continue
         is_strategy = isinstance(component, Strategy)
         others = [kind for kind, make in kinds.items() if is_strategy and _takes(make(), option)]
-        inside = [f"{where}.{name}.{option}" for name, part in params.items() if _takes(part, option)]
+        inside = [
+            f"{where}.{name}.{option}" for name, part in params.items() if _takes(part, option)
+        ]
         if inside:
             advice = f"; did you mean {' or '.join(map(repr, inside))}?"
         elif others:

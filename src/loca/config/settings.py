@@ -1,4 +1,4 @@
-"""The settings of a command: a TOML file, the command's own options and --set key=value, joined and checked first."""
+"""The settings of a command: a TOML file, the command's own options and --set key=value, joined."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gives to a command: a TOML file, options by section, and the texts of --set and of --choose."""
+    """What a user gives to a command: a TOML file, options by section, and --set and --choose."""
 
     config: Path | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -55,10 +55,10 @@ class Given:
                 yield "--set", tuple(name.split(".")), value
 
     def section(self, name: str) -> Table:
-        """The table of one section as `tables` joins it, without a look at the others.
+        """Return the table of one section as `tables` joins it, without a look at the others.
 
-        A command's own section says which models there are, and must be known before keys can be distinguished from
-        models.
+        A command's own section says which models there are, and must be known before keys can be
+        told from models.
         """
         settings: dict[str, Table] = {name: {}}
         for _, path, value in self._entries():
@@ -73,13 +73,14 @@ class Given:
         elsewhere: Sequence[str] = (),
         inherit: Collection[str] = (),
     ) -> dict[str, Table]:
-        """One table per section and per model; --set and --choose win over options, these over the file.
+        """Return a table for each section and model; --set and --choose win over options, these over the file.
 
-        A key without a section belongs to the only model of the command; `base.` belongs to every model that has a base
-        with such a parameter. A file may also speak of the sections and models of other commands, `elsewhere`, so that
-        one file serves them all; --set and --choose may not. A list is a choice where it stands for a model's
-        parameter; a section's lists are lists. What --set and --choose say of a model also holds for the base of those
-        of the models that `inherit`, unless they say otherwise.
+        A key without a section belongs to the only model of the command; `base.` belongs to every
+        model that has a base with such a parameter. A file may also speak of the sections and models
+        of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not.
+        A list is a choice where it stands for a model's parameter, unless it is one of tables, which
+        are components; a section's lists are lists. What --set and --choose say of a model also
+        holds for the base of those of the models that `inherit`, unless they say otherwise.
         """
         places = _Places((*sections, *models), sections, models, elsewhere)
         settings: dict[str, Table] = {name: {} for name in places.known}
@@ -177,11 +178,11 @@ def params_at(model: object, path: Sequence[str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> Table:
-    """The tables of a TOML file; a file that cannot be read is refused in one line."""
+    """Return the tables of a TOML file; a file that cannot be read is refused in one line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         raise ConfigError(f"{path}: there is no such file{did_you_mean(path.name, near)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -190,7 +191,7 @@ def read_toml(path: Path) -> Table:
 
 
 def parse_value(text: str) -> Any:
-    """What a piece of text means as a TOML value (number, true, "text", [list]), or the text itself."""
+    """Return a text as the TOML value that it is (number, true, "text", [list]), or as it is."""
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except (tomllib.TOMLDecodeError, KeyError, RecursionError):
@@ -207,7 +208,7 @@ def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
 
 
 def flat_settings(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The values of nested tables by their dotted names."""
+    """Return the values of nested tables by their dotted names."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         path = f"{above}{name}"

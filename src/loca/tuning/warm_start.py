@@ -1,4 +1,7 @@
-"""What is tuned, where it begins, and what it comes to: local models start from the tuned settings of their base."""
+"""What is tuned, where it begins, and what it comes to.
+
+Local models start from the tuned settings of their base.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ CandidateLists = Mapping[str, Sequence[Recommender]]
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """The models to tune, by name: how each begins, the space it is tuned in, and what a user has set of it.
+    """The models to tune, by name: how each begins, its space, and what a user has set of it.
 
-    The space is None for Auto, which searches by itself, and for models whose settings are given.
+    The space is None for Auto, which searches by itself, and for models whose settings stay.
     """
 
     templates: Mapping[str, Recommender]
@@ -164,12 +167,12 @@ class Tuning:
 
 
 def shared_fits_of(path: Path) -> Path:
-    """The folder beside a file of studies for what its trials share: there is room where the study is."""
+    """Return the folder for what the trials of a study share: beside its file, where there is room."""
     return path.absolute().with_name(f"{path.name}.shared-fits")
 
 
 def remove_studies(path: Path) -> None:
-    """Removes a file of studies, and what SQLite and the trials of a killed run have left beside it."""
+    """Remove a file of studies, and what SQLite and the trials of a killed run left beside it."""
     for ending in ("", "-journal", "-wal", "-shm"):
         with suppress(OSError):
             path.with_name(path.name + ending).unlink(missing_ok=True)
@@ -177,7 +180,7 @@ def remove_studies(path: Path) -> None:
 
 
 def check_optuna() -> None:
-    """Refuses to tune where optuna, which is an extra, is missing."""
+    """Refuse to tune where optuna, which is an extra, is missing."""
     if find_spec("optuna") is None:
         raise ConfigError('tuning needs optuna; install it with  pip install "loca[tune]"')
 
@@ -190,21 +193,21 @@ def plan_tuning(
     What a user has set is not tuned, nor is what a model's strategies do not have.
     """
     check_optuna()
-    for name, models in candidates.items():
-        if len(models) != 1:
+    for name, offered in candidates.items():
+        if len(offered) != 1:
             raise ConfigError(
-                f"{name}: a budget tunes one model, and lists offer {len(models)} to choose from; "
+                f"{name}: a budget tunes one model, and lists offer {len(offered)} to choose from; "
                 "leave out the lists or the budget"
             )
     own = {name: constraints.get(name, SpaceConstraints()) for name in candidates}
-    given: dict[str, Recommender] = {name: model for name, (model,) in candidates.items()}
+    models: dict[str, Recommender] = {name: model for name, (model,) in candidates.items()}
     whole_spaces = {
         name: space_of(name, kind) if is_tuned(name, model) else None
-        for name, model in given.items()
+        for name, model in models.items()
     }
     templates = {
         name: model if space is None else _of_kinds(name, model, space, own[name])
-        for (name, model), space in zip(given.items(), whole_spaces.values(), strict=True)
+        for (name, model), space in zip(models.items(), whole_spaces.values(), strict=True)
     }
     plan = TuningPlan(templates, {}, own)
     spaces: dict[str, Space | None] = {}
@@ -265,8 +268,8 @@ def _constraints(name: str, template: Recommender, table: Mapping[str, Any]) -> 
         elif not is_kind:
             fixed.append(path)
         else:
-            place = path.removesuffix(f".{KIND}")
+            component = path.removesuffix(f".{KIND}")
             # A model that is named is set as a whole, but for its lists; of a strategy the kind is.
-            is_strategy = isinstance(value_at(template, place), Strategy)
-            fixed.append(f"{place}.{KIND}" if is_strategy else place)
+            is_strategy = isinstance(value_at(template, component), Strategy)
+            fixed.append(f"{component}.{KIND}" if is_strategy else component)
     return SpaceConstraints(tuple(fixed), listed)
