@@ -187,8 +187,13 @@ def test_known_histories_of_other_users_are_refused(grouped: Split) -> None:
     state.arrays["known_starts"] = falling
     with pytest.raises(ModelFileError, match="the known histories do not fit"):
         restored(PermutedCommunities, {}, state)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"expected 80 items, found 79|beyond the 79 of these"):
         permuted.locate(csr_array((2, 79), dtype=np.float32))
+    state = state_of(permuted)
+    state.arrays["known_items"] = np.full_like(permuted.known_items, 80)
+    stranger: Any = restored(PermutedCommunities, {}, state)
+    with pytest.raises(DataError, match="items beyond the 80 of these"):
+        stranger.locate(grouped.test.history_matrix)
 
 
 def test_the_number_of_communities_is_that_of_the_finder() -> None:

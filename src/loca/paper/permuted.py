@@ -132,6 +132,8 @@ class PermutedCommunities(Communities):
         """
         n_items = histories.shape[1]
         rows = check_histories(histories, n_items)
+        if self.known_items.max(initial=-1) >= n_items:
+            raise DataError(f"the known histories have items beyond the {n_items} of these")
         ones = np.ones(len(self.known_items), np.float32)
         shape = (len(self.positions), n_items)
         known = csr_array((ones, self.known_items, self.known_starts), shape=shape).T.tocsr()
