@@ -304,7 +304,7 @@ TRIMMED: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"demo": _tr
 def _models() -> dict[str, Callable[[], loca.Recommender]]:
     """Return what makes the models that commands read, for 40 users and 20 items."""
     ease = loca.EASE(l2=20.0)
-    vae = loca.MultVAE(latent=4, learning_rate=0.02, epochs=5, evaluate_every=5, batch_size=20)
+    vae = loca.MultVAE(latent=4, learning_rate=0.02, epochs=5, batch_size=20)
     narrow = loca.Kernels(n=3, answer_bandwidth=loca.Quantile(0.9))
     half = loca.FixedShare(0.5)
     return {
