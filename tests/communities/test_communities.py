@@ -155,7 +155,7 @@ def test_given_embeddings_are_repeated_and_carried_over_to_new_histories() -> No
     item_places = rng.normal(size=(20, 4))
     given = unit_rows(matrix @ item_places)
     embedder = GivenEmbeddings(embeddings=given, ridge=1e-3).fit(matrix)
-    assert embedder.fit_share_ > 0.95
+    assert embedder.mean_cosine_ > 0.95
     strangers = csr_array(
         (rng.random((50, 20)) < 0.3).astype(np.float32) + np.eye(50, 20, dtype=np.float32)
     )
@@ -236,7 +236,7 @@ def test_wrong_embeddings_are_refused() -> None:
         restored(
             GivenEmbeddings,
             {"embeddings": np.ones((1, 1))},
-            ModelState(arrays={"item_vectors": np.ones(3)}, facts={"fit_share": 1.0}),
+            ModelState(arrays={"item_vectors": np.ones(3)}, facts={"mean_cosine": 1.0}),
         )
 
 
