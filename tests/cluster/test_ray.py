@@ -99,9 +99,9 @@ def test_without_room_for_a_shard_a_fit_ends_in_one_line(
     planted_split: Split, tmp_path: Path
 ) -> None:
     executor = RayExecutor(tmp_path / "work", shards=3, wait_seconds=3)
-    with pytest.raises(
-        LocaError, match=r"^shard [0-2]: no process for 3 s; each needs 1 cores: add machines"
-    ):
+    # On a busy machine no process comes up in time.
+    line = r"^shard [0-2](, [0-2])*: no process for 3 s; each needs 1 cores: add machines"
+    with pytest.raises(LocaError, match=line):
         make().fit(
             planted_split.train,
             validation=planted_split.validation,

@@ -632,7 +632,7 @@ def as_problem(error: BaseException) -> Problem:
 def _answering(
     endpoint: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint whose errors are replies, and whose remarks are notes instead of warnings."""
+    """Return an endpoint whose errors are replies, and whose remarks are notes, not warnings."""
 
     async def answer(request: Request) -> Response:
         try:
