@@ -4,7 +4,7 @@
     python benchmarks/serving.py load --minutes 10 --swaps 50  # bar: bad requests, slow senders, new versions
     python benchmarks/serving.py stop --rounds 20              # bar: TERM under load
     python benchmarks/serving.py fuzz --requests 10000         # bar: nothing but 4xx
-    python benchmarks/serving.py equal films.loca            # bar: the answers of 1,000 users are the model's
+    python benchmarks/serving.py equal films.loca              # bar: the answers of 1,000 users are the model's
 
 Requests come from a second process over loopback, on the same cores. `speed` needs wrk (Debian's package). Exits with 1
 when a bar is missed.
