@@ -16,7 +16,8 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.local.engines.engine import copies_of
-from loca.local.engines.stacked.trainer import StackedTrainer, plan_stacks
+from loca.local.engines.stacked.plan import plan_stacks
+from loca.local.engines.stacked.trainer import StackedTrainer
 from loca.models.devices import choose_device
 from loca.models.early_stopping import Trainer
 from loca.models.mult_vae import MultVAE

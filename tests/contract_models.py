@@ -15,7 +15,7 @@ from loca.communities.random_groups import RandomGroups
 from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.combiner import FixedShare, LocalOnly
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble

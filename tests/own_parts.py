@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 import loca
 from loca.evaluation.metrics import Counts, Hits, Metric, Values
-from loca.local.engines.engine import Validate
+from loca.local.engines.engine import Validator
 from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse
 from loca.models.params import positive, share, whole
@@ -160,7 +160,7 @@ class Backwards(loca.Loop):
         models.models_ = models.models_[::-1]  # type: ignore[attr-defined]
         return models
 
-    def train(self, fits: loca.ManyFits, validate: Validate | None = None) -> LocalModels:
+    def train(self, fits: loca.ManyFits, validate: Validator | None = None) -> LocalModels:
         """Return the fitted models."""
         return super().train(fits, validate)
 

@@ -34,7 +34,7 @@ _HOMES = {
     "loca.local.auto": "Auto",
     "loca.local.blend": "Blend",
     "loca.local.combiner": "Combiner FixedShare GlobalShare LocalOnly",
-    "loca.local.engines.differences": "Differences",
+    "loca.local.engines.differences.engine": "Differences",
     "loca.local.engines.engine": "Engine ManyFits",
     "loca.local.engines.loop": "Loop",
     "loca.local.engines.stacked.engine": "Stacked",

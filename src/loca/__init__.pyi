@@ -87,7 +87,7 @@ from loca.local.combiner import Combiner as Combiner
 from loca.local.combiner import FixedShare as FixedShare
 from loca.local.combiner import GlobalShare as GlobalShare
 from loca.local.combiner import LocalOnly as LocalOnly
-from loca.local.engines.differences import Differences as Differences
+from loca.local.engines.differences.engine import Differences as Differences
 from loca.local.engines.engine import Engine as Engine
 from loca.local.engines.engine import ManyFits as ManyFits
 from loca.local.engines.loop import Loop as Loop

@@ -671,8 +671,8 @@ def check_engine(engine: Engine, base: Recommender, *, tolerance: float = 1e-3) 
 
 def _check_trained(engine: Engine, base: Recommender, validated: bool, tolerance: float) -> None:
     histories = _planted().histories
-    models = train(_many_fits(base), engine, _validate if validated else None)
-    loop = train(_many_fits(base), Loop(), _validate if validated else None)
+    models = train(_many_fits(base), engine, _validation() if validated else None)
+    loop = train(_many_fits(base), Loop(), _validation() if validated else None)
     assert isinstance(models, LocalModels), f"train() gives {type(models).__name__}"
     assert len(models) == _N_MODELS, f"expected {_N_MODELS} models, found {len(models)}"
     assert models.count_items() == _N_ITEMS, f"expected {_N_ITEMS} items"
@@ -706,14 +706,14 @@ def _many_fits(base: Recommender) -> ManyFits:
     return ManyFits(models, data, weights_of, "local models")
 
 
-def _validate(models: LocalModels) -> float:
-    """Return the value of the models that answer everybody alike."""
+def _validation() -> Validation:
+    """Return what judges models that answer everybody alike."""
     planted = _planted()
     judge = Judge.of(planted.data(), clone(_EASE).fit(planted.train))
     assert judge is not None
-    everybody = csr_array(np.ones((_N_USERS, len(models)), np.float32))
+    everybody = csr_array(np.ones((_N_USERS, _N_MODELS), np.float32))
     panel = Panel(judge.validation, judge.metric, judge.global_model, everybody)
-    return Validation(panel, LocalOnly())(models)
+    return Validation(panel, LocalOnly())
 
 
 # -- What all have in common ----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from loca.errors import ConfigError
 from loca.experiments.memory_estimate import FitPlan, plan_fit
 from loca.local.auto import Auto
 from loca.local.blend import Blend
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble

@@ -13,18 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.local.engines.differences as differences_file
+import loca.local.engines.differences.ease_differences as answers_file
+import loca.local.engines.differences.engine as engine_file
+import loca.local.engines.differences.solving as solving_file
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.engines import engine_for
-from loca.local.engines.differences import (
-    CompressedWeights,
-    Differences,
-    EaseDifferences,
-    SizeBudget,
-    fit_differences,
+from loca.local.engines.differences.compressed_weights import CompressedWeights, SizeBudget
+from loca.local.engines.differences.ease_differences import EaseDifferences
+from loca.local.engines.differences.engine import Differences
+from loca.local.engines.differences.solving import (
     largest_differences,
     plan_solving,
+    solve_differences,
 )
 from loca.local.engines.engine import ManyFits
 from loca.local.engines.loop import Loop
@@ -89,8 +90,17 @@ def fitted_on(
     centre = EASE(l2=3.0).fit(matrix)
     dense = [EASE(l2=3.0).fit(matrix, user_weights=one) for one in weights]
     fits = many_fits(EASE(l2=3.0), matrix, count, weights.__getitem__, context)
-    kept = fit_differences(fits, centre, max_bytes)
+    kept = solve_differences(fits, centre, max_bytes)
     return kept, dense, centre
+
+
+def blended_densely(
+    kept: EaseDifferences, histories: csr_array, answering: csr_array
+) -> torch.Tensor:
+    """The answers as a GPU makes them, on the CPU."""
+    shares = answering.astype(np.float64)
+    shares.data /= np.repeat(np.asarray(shares.sum(axis=1)).ravel(), np.diff(shares.indptr))
+    return kept.blend_dense(histories, csr_array(shares.astype(np.float32)), CPU)
 
 
 def questions(seed: int, users: int, items: int, communities: int) -> tuple[csr_array, csr_array]:
@@ -180,10 +190,10 @@ def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
 @pytest.mark.parametrize("at_once", [1, 10**7])
 @pytest.mark.parametrize("users", [17, 600])
 def test_everything_kept_answers_as_the_loop_of_dense_models(
-    shape: tuple[int, int], at_once: int, users: int
+    shape: tuple[int, int], at_once: int, users: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
-    kept.entries_at_once = at_once
+    monkeypatch.setattr(answers_file, "ENTRIES_AT_ONCE", at_once)
     histories, answering = questions(11, users, shape[1], 5)
     expected = blend_scores(histories, answering, lambda j, rows: dense[j].score(rows))
     found = kept.blend(histories, answering)
@@ -212,9 +222,9 @@ def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, max_bytes
     )
     expected = blend_scores(histories, answering, lambda j, rows: rows @ models[j])
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
-    spread = kept.blend(histories, answering, spread=True)
-    np.testing.assert_allclose(spread, expected, atol=SCORES)
-    assert torch.equal(spread, kept.blend(histories, answering, spread=True))
+    dense = blended_densely(kept, histories, answering)
+    np.testing.assert_allclose(dense, expected, atol=SCORES)
+    assert torch.equal(dense, blended_densely(kept, histories, answering))
 
 
 def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
@@ -256,7 +266,7 @@ def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
     kept, _, _ = fitted_on(random_matrix(14, WIDE), 2, 10**6)
     nothing, ones = csr_array((3, 60), dtype=np.float32), csr_array(np.ones((3, 2), np.float32))
     assert not kept.blend(nothing, ones).any()
-    assert not kept.blend(nothing, ones, spread=True).any()
+    assert not blended_densely(kept, nothing, ones).any()
     assert kept.blend(
         csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)
     ).shape == (0, 60)
@@ -272,7 +282,7 @@ def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> 
     with checkpoint_in(tmp_path / "work", fingerprint={"a": 1}, resume=False) as context:
         whole, _, centre = fitted_on(matrix, 4, 900, context)
         context.checkpoint.delete("local models 2")
-        again = fit_differences(
+        again = solve_differences(
             many_fits(EASE(l2=3.0), matrix, 4, weights_of, context), centre, 900
         )
     assert solved == [2]
@@ -286,7 +296,7 @@ def test_groups_of_communities_give_what_they_give_one_by_one(
 ) -> None:
     matrix = random_matrix(16, TALL)
     alone, _, _ = fitted_on(matrix, 5, 10**6)
-    monkeypatch.setattr(differences_file, "plan_solving", lambda *given: 2)
+    monkeypatch.setattr(solving_file, "plan_solving", lambda *given: 2)
     together, _, _ = fitted_on(matrix, 5, 10**6)
     histories, answering = questions(17, 10, 25, 5)
     np.testing.assert_allclose(
@@ -344,24 +354,28 @@ def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
     again = restored(EaseDifferences, {}, ModelState(parts={**parts, "centre": frozen}))
     expected = model.blend(histories, answering)
     np.testing.assert_array_equal(again.blend(histories, answering), expected)
-    spread = again.blend(histories, answering, spread=True)
-    np.testing.assert_allclose(spread, expected, atol=SCORES)
+    dense = blended_densely(again, histories, answering)
+    np.testing.assert_allclose(dense, expected, atol=SCORES)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": np.zeros(3, np.uint16)}, r"values: expected shape \(3,\), entries"),
+        ({"columns": np.zeros(3, np.uint16)}, r"values: expected shape \(3\), entries"),
         ({"columns": np.zeros(3, np.int64)}, "columns: .* of uint16 or uint32, found .* of int64"),
         ({"values": np.zeros(3, np.float64)}, "values: .* of float16 or float32, found .* float64"),
         ({"columns": None}, "columns is missing"),
         ({"row_starts": np.zeros((3, 61), np.uint32)}, "row starts that rise"),
-        ({"row_starts": np.zeros((4, 61), np.uint32)}, r"scales: expected shape \(4,\)"),
-        ({"offsets": np.arange(5)}, r"\(5,\) offsets do not fit row starts \(3, 61\)"),
+        (
+            {"row_starts": np.zeros((4, 61), np.uint32)},
+            r"offsets: expected shape \(5\), communities \+ 1",
+        ),
+        ({"offsets": np.arange(5)}, r"offsets: expected shape \(4\), communities \+ 1"),
         ({"offsets": np.array([0, 5, 4, 9])}, "row starts that rise"),
+        ({"row_starts": np.zeros((3, 1), np.uint32)}, "are those of no items"),
         ({"scales": np.array([1, 0, 1], np.float32)}, "expected scales above 0"),
         ({"scales": np.array([1, np.inf, 1], np.float32)}, "scales: expected finite numbers"),
-        ({"scales": np.array([1, 1], np.float32)}, r"scales: expected shape \(3,\)"),
+        ({"scales": np.array([1, 1], np.float32)}, r"scales: expected shape \(3\)"),
     ],
 )
 def test_a_damaged_state_is_refused(changes: Mapping[str, Any], message: str) -> None:
@@ -401,7 +415,7 @@ def test_dense_models_are_stored_where_they_take_no_more_bytes(
 ) -> None:
     of_60_items = 4 * 60**2
     for most, kind in ((of_60_items, Loop), (of_60_items - 1, Differences)):
-        monkeypatch.setattr(differences_file, "MAX_BYTES", most)
+        monkeypatch.setattr(engine_file, "MAX_BYTES", most)
         assert type(engine_for(EASE(), 60)) is kind
     models = {
         engine: Ensemble(base=EASE(), models=2, engine=engine).fit(planted_split.train).models_

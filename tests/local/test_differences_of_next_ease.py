@@ -15,14 +15,10 @@ from loca.communities.kernel import Kernels
 from loca.data.splits import Split
 from loca.errors import DataError
 from loca.local.combiner import FixedShare
-from loca.local.engines.differences import (
-    Differences,
-    EaseDifferences,
-    SizeBudget,
-    fit_differences,
-    is_centre_for,
-    plan_solving,
-)
+from loca.local.engines.differences.compressed_weights import SizeBudget
+from loca.local.engines.differences.ease_differences import EaseDifferences
+from loca.local.engines.differences.engine import Differences, is_centre_for
+from loca.local.engines.differences.solving import plan_solving, solve_differences
 from loca.local.engines.engine import Engine, ManyFits
 from loca.local.engines.loop import Loop
 from loca.local.ensemble import Ensemble
@@ -62,7 +58,7 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.selected().fit(matrix, user_weights=one) for one in weights]
     centre = base.selected().fit(matrix)
-    kept = fit_differences(many_fits(clone(base), matrix, weights.__getitem__), centre, 10**6)
+    kept = solve_differences(many_fits(clone(base), matrix, weights.__getitem__), centre, 10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
     expected = blend_scores(histories, answering, lambda number, rows: dense[number].score(rows))

@@ -14,7 +14,7 @@ from loca.communities.kernel import Kernels
 from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.local.engines import engine_for
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.engine import Engine, ManyFits, train
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked

@@ -8,7 +8,7 @@ from small_models import RIGHT, WRONG, small_vae
 
 from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.engine import Engine
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked

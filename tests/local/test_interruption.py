@@ -15,7 +15,7 @@ from loca.communities.kernel import Kernels
 from loca.communities.mixture import Mixtures
 from loca.communities.random_groups import RandomGroups
 from loca.data.splits import Split
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.loca import Loca

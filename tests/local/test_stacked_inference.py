@@ -17,14 +17,14 @@ from loca.communities.memberships import top_k_weights
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.engines.stacked.inference import StackedNetworks
-from loca.local.engines.stacked.precision import StoredPrecision
+from loca.local.engines.stacked.networks import StackedNetworks
 from loca.local.loca import Loca
 from loca.local.local_models import blend_scores
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender
 from loca.persistence.learned import learned_bytes, restored, state_of
 from loca.persistence.manifest import ModelState
+from loca.typing import StoredPrecision
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(latent=8, epochs=3),
@@ -94,7 +94,7 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     model = a_loca(planted_split, name)
     table = model.local_.models.weights_["output_table"][0]
     one = 2 * (table.nbytes + 4 * 60 * table.shape[1])  # of 60 users
-    model.local_.models.joined_bytes = at_once * one
+    monkeypatch.setattr(inference_file, "JOINED_BYTES", at_once * one)
     joined: list[int] = []
     cat = torch.cat
     monkeypatch.setattr(
@@ -127,7 +127,7 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     weights[7:, 2] = 0  # one of them answers for some alone, the others for everybody
     weights[:, 3] = 0  # and one for nobody
     expected = model.local_.models.blend(histories, csr_array(weights)).numpy()
-    monkeypatch.setattr(inference_file, "multiplies_densely", lambda *_: True)
+    monkeypatch.setattr(inference_file, "fills_densely", lambda *_: True)
     left: list[torch.Tensor] = []
     multiply = torch.Tensor.__matmul__
     monkeypatch.setattr(

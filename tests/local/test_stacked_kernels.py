@@ -10,16 +10,12 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-import loca.local.engines.stacked.ops as arithmetic_file
+import loca.local.engines.stacked.dispatch as dispatch_file
 import loca.models.counter_rng as draws_file
-from loca.local.engines.stacked.ops import (
-    AdamStep,
-    DenseInputs,
-    Entries,
-    GatheredInputs,
-    Moments,
-    decode_and_differentiate,
-)
+from loca.local.engines.stacked.adam import AdamStep
+from loca.local.engines.stacked.adam_state import AdamState
+from loca.local.engines.stacked.decoder_loss import decode_and_differentiate
+from loca.local.engines.stacked.inputs import DenseInputs, Entries, GatheredInputs
 from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.mult_vae import MultDAE
 
@@ -36,7 +32,7 @@ MODEL = MultDAE(learning_rate=0.1, weight_decay=0.01)
 def kernels() -> Iterator[None]:
     """While it is open, kernels compute; plain torch does where both lie on a processor otherwise."""
     with pytest.MonkeyPatch.context() as patch:
-        for file in (arithmetic_file, draws_file):
+        for file in (dispatch_file, draws_file):
             patch.setattr(file, "has_kernels", lambda device: True)
         yield
 
@@ -66,9 +62,16 @@ def there(entries: Entries) -> Entries:
     return Entries(*(getattr(entries, name).to(DEVICE) for name in Entries.__dataclass_fields__))
 
 
-def moments_of(table: torch.Tensor) -> Moments:
-    """New moments of a table, where it lies."""
-    return Moments(table.clone(), 0.1 * table, table**2)
+def state_of(table: torch.Tensor) -> AdamState:
+    """New averages of a table, where it lies."""
+    return AdamState(table.clone(), 0.1 * table, table**2)
+
+
+def take_step(
+    inputs: GatheredInputs | DenseInputs, steps: torch.Tensor, state: AdamState, codes: torch.Tensor
+) -> None:
+    """Change tables by the gradients of the codes, (networks, users, width)."""
+    AdamStep(MODEL, steps).apply(state, inputs.gradient(codes, state.weights.shape[1]))
 
 
 @pytest.mark.parametrize("items", [60, 5000, 40_000])  # the last are too many to be read once
@@ -116,15 +119,13 @@ def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
     hidden, table, _, entries, _ = batch()
     steps, expected, found = (
         torch.tensor([0, 3, 9]),
-        moments_of(table),
-        moments_of(table.to(DEVICE)),
+        state_of(table),
+        state_of(table.to(DEVICE)),
     )
-    AdamStep(MODEL, steps).on_table(expected, hidden.flatten(0, 1), entries)
+    take_step(GatheredInputs(entries), steps, expected, hidden)
     with kernels():
-        AdamStep(MODEL, steps.to(DEVICE)).on_table(
-            found, hidden.flatten(0, 1).to(DEVICE), there(entries)
-        )
-    for name in ("weights", "means", "squares"):
+        take_step(GatheredInputs(there(entries)), steps.to(DEVICE), found, hidden.to(DEVICE))
+    for name in ("weights", "exp_avg", "exp_avg_sq"):
         torch.testing.assert_close(
             getattr(found, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5
         )
@@ -137,32 +138,31 @@ def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(
     hidden, table, _, entries, _ = batch()
     steps, expected, found = (
         torch.tensor([0, 3, 9]),
-        moments_of(table),
-        moments_of(table.to(DEVICE)),
+        state_of(table),
+        state_of(table.to(DEVICE)),
     )
     expected_codes = GatheredInputs(entries).codes(table)
-    GatheredInputs(entries).learn(AdamStep(MODEL, steps), expected, hidden)
+    take_step(GatheredInputs(entries), steps, expected, hidden)
     dense = DenseInputs(there(entries), precision)  # type: ignore[arg-type]
     with kernels():
         codes = dense.codes(found.weights).cpu()
-        dense.learn(AdamStep(MODEL, steps.to(DEVICE)), found, hidden.to(DEVICE))
+        take_step(dense, steps.to(DEVICE), found, hidden.to(DEVICE))
     assert float((codes - expected_codes).abs().max()) < tolerance * float(
         expected_codes.abs().max()
     )
-    for name in ("means", "squares"):
+    for name in ("exp_avg", "exp_avg_sq"):
         one, other = getattr(found, name).cpu(), getattr(expected, name)
         assert float((one - other).abs().max()) < tolerance * float(other.abs().max())
 
 
 def test_a_step_gives_the_same_numbers_every_time() -> None:
     _, table, _, entries, _ = batch()
-    codes = torch.randn(15, 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    codes = torch.randn(3, 5, 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     results = []
     for _ in range(2):
-        found = moments_of(table.to(DEVICE))
+        found = state_of(table.to(DEVICE))
         with kernels():
-            AdamStep(MODEL, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(
-                found, codes, there(entries)
-            )
+            steps = torch.zeros(3, dtype=torch.int64).to(DEVICE)
+            take_step(GatheredInputs(there(entries)), steps, found, codes)
         results.append(found.weights.cpu())
     assert torch.equal(*results)

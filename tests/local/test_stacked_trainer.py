@@ -11,25 +11,23 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.engines.stacked.ops as ops_file
-import loca.local.engines.stacked.trainer as stacks_file
+import loca.local.engines.stacked.decoder_loss as loss_file
+import loca.local.engines.stacked.plan as plan_file
+import loca.local.engines.stacked.trainer as trainer_file
 from loca.communities.kernel import Kernels
 from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_value
 from loca.local.engines.engine import ManyFits, copies_of, train
 from loca.local.engines.loop import Loop
+from loca.local.engines.stacked.adam import AdamStep
+from loca.local.engines.stacked.adam_state import AdamState
+from loca.local.engines.stacked.decoder_loss import decode_and_differentiate
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.engines.stacked.inference import StackedNetworks
-from loca.local.engines.stacked.ops import (
-    AdamStep,
-    DenseInputs,
-    Entries,
-    Moments,
-    decode_and_differentiate,
-    multiplies_densely,
-)
-from loca.local.engines.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
+from loca.local.engines.stacked.inputs import DenseInputs, Entries, multiplies_densely
+from loca.local.engines.stacked.networks import StackedNetworks
+from loca.local.engines.stacked.plan import StackPlan, plan_stacks
+from loca.local.engines.stacked.trainer import StackedTrainer
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import LocalModels
@@ -102,7 +100,7 @@ def test_the_stack_answers_as_the_loop_does(
     of_the_loop: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stacks_file, "plan_stacks", planned(size, at_once))
+    monkeypatch.setattr(plan_file, "plan_stacks", planned(size, at_once))
     found = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
     np.testing.assert_allclose(found, of_the_loop(name), atol=ROUNDING)
 
@@ -111,9 +109,9 @@ def test_the_stack_answers_as_the_loop_does(
 def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
     name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops_file, "multiplies_densely", lambda *_: True)
+    monkeypatch.setattr(trainer_file, "multiplies_densely", lambda *_: True)
     called: list[str] = []
-    for part in ("codes", "learn"):
+    for part in ("codes", "gradient"):
         really = getattr(DenseInputs, part)
 
         def counted(
@@ -127,7 +125,7 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
     assert not called
     found = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
-    assert called.count("codes") == called.count("learn") > 0
+    assert called.count("codes") == called.count("gradient") > 0
 
 
 def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
@@ -147,7 +145,8 @@ def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
     assert twice.indices.tolist() == [2, 0, 2]
 
 
-def test_dense_arrays_are_planned_for() -> None:
+def test_dense_arrays_are_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_file, "free_bytes", lambda device: 10**9)
     network = Autoencoder(1000, 20, None, True, torch.device("meta"))
     sizes = [
         plan_stacks(
@@ -157,7 +156,6 @@ def test_dense_arrays_are_planned_for() -> None:
             users=512,
             device=torch.device("cuda"),
             dense=dense,
-            free=10**9,
         )
         for dense in (False, True)
     ]
@@ -209,7 +207,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
-    monkeypatch.setattr(stacks_file, "plan_stacks", planned(4, 4))
+    monkeypatch.setattr(plan_file, "plan_stacks", planned(4, 4))
     seen: list[int] = []
 
     def small_memory(hidden: torch.Tensor, *rest: object) -> object:
@@ -218,7 +216,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
             raise torch.OutOfMemoryError("not that much")
         return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ops_file, "decode_and_differentiate", small_memory)
+    monkeypatch.setattr(loss_file, "decode_and_differentiate", small_memory)
     found = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     assert seen[:3] == [4, 2, 1]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
@@ -230,7 +228,7 @@ def test_one_network_that_does_not_fit_is_an_error(
     def no_memory(*_: object) -> None:
         raise torch.OutOfMemoryError("not that much")
 
-    monkeypatch.setattr(ops_file, "decode_and_differentiate", no_memory)
+    monkeypatch.setattr(loss_file, "decode_and_differentiate", no_memory)
     with pytest.raises(torch.OutOfMemoryError):
         train(many_fits(BASES["variational"], planted_split), STACK, None)
 
@@ -247,13 +245,14 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(
             raise torch.OutOfMemoryError("not that much")
         return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stacks_file, "StackedTrainer", small_memory)
+    monkeypatch.setattr(trainer_file, "StackedTrainer", small_memory)
     found = answers(train(many_fits(BASES["variational"], planted_split), STACK), planted_split)
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
-def test_a_plan_fills_the_device_and_no_more() -> None:
+def test_a_plan_fills_the_device_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_file, "free_bytes", lambda device: 140 * 10**9)
     device = torch.device("cuda")
     network = Autoencoder(11_797, 200, None, True, torch.device("meta"))
     whole = plan_stacks(
@@ -263,18 +262,18 @@ def test_a_plan_fills_the_device_and_no_more() -> None:
         users=4000,
         device=device,
         precision="bfloat16",
-        free=140 * 10**9,
     )
     assert (whole.stacks, whole.stack_size, whole.parked_bytes) == (1, 300, 0)
     assert 35e9 < whole.device_bytes < 50e9
     for free in (80, 24, 8, 2):
-        plan = plan_stacks(network, 512, networks=300, users=4000, device=device, free=free * 10**9)
+        monkeypatch.setattr(plan_file, "free_bytes", lambda device, free=free: free * 10**9)
+        plan = plan_stacks(network, 512, networks=300, users=4000, device=device)
         assert plan.device_bytes <= free * 10**9
         assert 1 <= plan.at_once <= plan.stack_size
         assert bool(plan.parked_bytes) == (plan.stacks > 1)
-    assert "stacks" in str(plan)
-    assert "parked" in str(plan)
-    assert "parked" not in str(whole)
+    assert "stacks" in plan.description()
+    assert "parked" in plan.description()
+    assert "parked" not in whole.description()
 
 
 def test_loss_and_gradients_are_those_of_automatic_differentiation() -> None:
@@ -303,12 +302,12 @@ def test_adam_counts_the_steps_of_each_network() -> None:
     model = MultDAE(learning_rate=0.1, weight_decay=0.01)
     weights = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
     gradients = torch.tensor([[0.3, -0.1], [0.2, 0.4]])
-    moments = Moments(
+    state = AdamState(
         weights.clone(),
         torch.tensor([[0.0, 0.0], [0.1, 0.1]]),
         torch.tensor([[0.0, 0.0], [0.2, 0.3]]),
     )
-    AdamStep(model, torch.tensor([0, 4])).on_dense(moments, gradients)
+    AdamStep(model, torch.tensor([0, 4])).apply(state, gradients)
     for number, steps in ((0, 0), (1, 4)):
         parameter = torch.nn.Parameter(weights[number].clone())
         optimiser = torch.optim.Adam([parameter], lr=0.1, weight_decay=0.01)
@@ -318,7 +317,7 @@ def test_adam_counts_the_steps_of_each_network() -> None:
             }  # fmt: skip
         parameter.grad = gradients[number].clone()
         optimiser.step()
-        torch.testing.assert_close(moments.weights[number], parameter.detach())
+        torch.testing.assert_close(state.weights[number], parameter.detach())
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import torch
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.local.engines.differences import EaseDifferences
-from loca.local.engines.stacked.inference import StackedNetworks
+from loca.local.engines.differences.ease_differences import EaseDifferences
+from loca.local.engines.stacked.networks import StackedNetworks
 from loca.local.local_models import SeparateModels
 from loca.local.sharded_models import ShardedModels
 from loca.models.recommender import BaseEstimator, Recommender, fitted

@@ -21,7 +21,7 @@ from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.recency import Recency
 from loca.errors import DataError
 from loca.local.blend import Blend
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble

@@ -23,7 +23,7 @@ from loca.errors import ConfigError, DataError, NotFittedError
 from loca.evaluation.recommend import similar_items
 from loca.local.auto import Auto
 from loca.local.blend import Blend
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.engine import Engine
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked

@@ -81,12 +81,12 @@ class LocalModels(Learner, ABC):
         """Move what answers to a device, where it can."""
         return self
 
-    def without_global_model(self) -> Self:
-        """Return the models as a shard saves them: without the global model, if they hold it."""
+    def without_centre(self) -> Self:
+        """Return the models as a shard saves them: without their centre, where they have one."""
         return self
 
-    def with_global_model(self, global_model: Recommender | None) -> Self:
-        """Return the models that a shard saved with the global model again, if they hold it."""
+    def with_centre(self, centre: Recommender | None) -> Self:
+        """Return the models that a shard saved with their centre again, where they have one."""
         return self
 
     def score_with(self, number: int, histories: csr_array) -> Scores:

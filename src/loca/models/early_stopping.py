@@ -34,7 +34,10 @@ class Trainer(Protocol):
     def networks(self) -> Sequence[Network]: ...
 
     def run_epoch(self) -> float:
-        """Train on every user once; gives the mean loss."""
+        """Train on every user once, and return the mean loss."""
+
+    def remove(self, networks: Sequence[Network]) -> None:
+        """Take some of the networks, not all, out of the training; their weights stay."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the training depends on."""

@@ -37,6 +37,9 @@ _NUMBERS_AT_ONCE = 2**19
 _LOSS = 0.005
 _SHARES = (1 / 80, 1 / 40, 1 / 20, 1 / 10)
 _USUAL_SHARE = 1 / 20
+# Larger systems fill a GPU on their own.
+_LARGEST_BATCHED_SYSTEM = 512
+_MOST_AT_ONCE = 64
 # Place and size of an entry that may be one of the largest, each beside a copy and what sorts it.
 _BYTES_TO_CHOOSE = 48
 
@@ -209,6 +212,29 @@ class EASE(ItemToItemModel):
             ]
             for solution in ease_solver.solve_systems(systems, device):
                 yield solution.weight_rows
+
+    def bytes_to_solve(self, size: DataSize, device: torch.device) -> ease_solver.SolvingBytes:
+        """Estimate what `solve_each` takes on a device.
+
+        Every system has its square and its factor; the users' systems share the half product.
+
+        Parameters
+        ----------
+        size : DataSize
+            Users and items of the training data.
+        device : torch.device
+            Where the equations are solved.
+
+        Returns
+        -------
+        SolvingBytes
+        """
+        equations = min(size.users, size.items)
+        return ease_solver.SolvingBytes(
+            shared=4 * size.users * size.items if size.users < size.items else 0,
+            each=8 * equations**2,
+            at_once=_MOST_AT_ONCE if equations <= _LARGEST_BATCHED_SYSTEM else 1,
+        )
 
 
 def plan_solving(

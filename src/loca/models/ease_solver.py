@@ -31,6 +31,25 @@ _BLOCK_CONDITIONING = 256  # rows that are squared at once
 _SMALLEST_TRIANGLE = 256
 
 
+@dataclass(frozen=True)
+class SolvingBytes:
+    """What a device takes while several models of the same data are solved.
+
+    Parameters
+    ----------
+    shared : int
+        Once, however many are solved.
+    each : int
+        For every model that is solved at the same time.
+    at_once : int
+        How many are worth solving at the same time, at most.
+    """
+
+    shared: int
+    each: int
+    at_once: int = 1
+
+
 def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, terms: int) -> float:
     """How wrong P, the computed inverse of A = G + diag(ridges), may be; G is a Gram matrix of `terms` products a sum.
 

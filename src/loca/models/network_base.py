@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -223,6 +223,11 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         with torch.inference_mode():
             return fitted(self.network_, self).answer(histories).cpu().numpy()
 
+    @property
+    def embedding_size(self) -> int:
+        """The width of the middle layer."""
+        return self.latent
+
     def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
         """Compute the middle layer of each history; of a variational network its mean.
 
@@ -305,6 +310,10 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
             self.learn_from(self.batch_loss(users)) * len(users) for users in self.batches()
         )
         return total / len(self.support)
+
+    def remove(self, networks: Sequence[Network]) -> None:
+        """Refuse to go on without the only network."""
+        raise ValueError("a trainer of one network has none to give up; drop the trainer")
 
     def batch_loss(self, users: Users) -> Tensor:
         """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""

@@ -137,6 +137,23 @@ class NextEASE(ItemToItemModel):
         for weights in user_weights:
             yield self.solve(matrix, weights, device, moments).__getitem__
 
+    def bytes_to_solve(self, size: DataSize, device: torch.device) -> ease_solver.SolvingBytes:
+        """Estimate what `solve_each` takes on a device.
+
+        Parameters
+        ----------
+        size : DataSize
+            Items and entries of the training data.
+        device : torch.device
+            Where the equations are solved.
+
+        Returns
+        -------
+        SolvingBytes
+        """
+        needed = bytes_to_solve_next(size.items, size.entries, device)
+        return ease_solver.SolvingBytes(shared=0, each=needed)
+
     def solve(
         self,
         matrix: csr_array,

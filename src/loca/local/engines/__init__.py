@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loca.local.engines.differences import Differences
+from loca.local.engines.differences.engine import Differences
 from loca.local.engines.engine import Engine
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked

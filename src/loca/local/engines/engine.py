@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.early_stopping import Trainer, train_epochs
 from loca.models.params import Strategy
+from loca.models.protocols import LearnsByEpoch, as_learning_by_epoch
 from loca.models.recommender import (
     Recommender,
     TrainingData,
@@ -26,9 +27,22 @@ from loca.progress import say
 from loca.random_streams import derive_seed
 from loca.typing import FloatArray
 
-Validate = Callable[[LocalModels], float]
 ADVICE = "take fewer or smaller models"
 _BYTES_UNFITTED = 1000
+
+
+class Validator(ABC):
+    """Judge many models while they learn: all together, and communities each by itself."""
+
+    judges_each: ClassVar[bool] = False  # each model has validation users of its own
+
+    @abstractmethod
+    def __call__(self, models: LocalModels) -> float:
+        """Return the value of all models together, as they are now."""
+
+    def mean_value_of_each(self, models: LocalModels, numbers: Iterable[int]) -> dict[int, float]:
+        """Return the value of each of some models that have validation users, by its number."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +60,9 @@ class ManyFits:
     name : str
         What they are called in messages and checkpoints, such as "local models".
     global_model : Recommender or None
-        The fitted model of all users, where there is one.
+        The fitted model of all users, where there is one; shards of a cluster do not have it.
+    centre : Recommender or None
+        The fitted model that the others are stored as differences to, where the engine wants one.
     shared_epochs : int
         In so many first epochs all learn with the user weights of `data`.
     present : LocalModels or None
@@ -60,7 +76,9 @@ class ManyFits:
     ...     def solve(self, fits: loca.ManyFits):
     ...         print(len(fits), fits.name)
     ...         return super().solve(fits)
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> data = loca.planted_communities(
+    ...     users=60, items=30, groups=5, history=12, shortest_history=10
+    ... ).interactions
     >>> model = loca.Loca(
     ...     base=loca.EASE(),
     ...     communities=loca.Kernels(n=3),
@@ -76,6 +94,7 @@ class ManyFits:
     weights_of: Callable[[int], UserWeights]
     name: str
     global_model: Recommender | None = None
+    centre: Recommender | None = None
     shared_epochs: int = 0
     present: LocalModels | None = None
     epochs: int = 0
@@ -84,9 +103,14 @@ class ManyFits:
         return len(self.models)
 
     @property
-    def base(self) -> Any:
+    def base(self) -> Recommender:
         """The first of the copies."""
         return self.models[0]
+
+    @property
+    def learner(self) -> LearnsByEpoch:
+        """The first of the copies, as a model that learns by epoch; others are refused."""
+        return as_learning_by_epoch(self.base)
 
     @property
     def moments(self) -> csr_array | None:
@@ -110,7 +134,7 @@ class Engine(Strategy, ABC):
     """
 
     is_divisible: ClassVar[bool] = True  # some of the models can be trained apart from the others
-    reads_global_model: ClassVar[bool] = True  # training looks at `fits.global_model`
+    has_centre: ClassVar[bool] = False  # `prepared` sets `fits.centre`
 
     @classmethod
     def suits(cls, base: Recommender, n_items: int) -> bool:
@@ -121,15 +145,17 @@ class Engine(Strategy, ABC):
         """Refuse a model that it cannot train."""
 
     def prepared(self, fits: ManyFits) -> ManyFits:
-        """Return the fits with what is made once for all models, before shards divide them."""
+        """Return the fits with their centre, which is made once, before shards divide them."""
         return fits
 
-    def train(self, fits: ManyFits, validate: Validate | None = None) -> LocalModels:
+    def train(self, fits: ManyFits, validate: Validator | None = None) -> LocalModels:
         """Return the fitted models; `validate` scores all together, for early stopping."""
+        fits = self.prepared(fits)
         if not fits.base.learns_by_epoch:
             return self.solve(fits)
         trainers, models = self.begin(fits)
-        schedule, data = fits.base, fits.data
+        schedule = fits.learner
+        data = fits.data
         best = train_epochs(
             trainers,
             schedule,
@@ -145,13 +171,19 @@ class Engine(Strategy, ABC):
             )
         return self.finish(models, best.epoch or schedule.epochs)
 
-    @abstractmethod
     def begin(self, fits: ManyFits) -> tuple[Sequence[Trainer], LocalModels]:
         """Return the trainers of models that learn by epoch, and the models as they change."""
+        raise self._refusal(fits.base, "learns by epoch")
 
-    @abstractmethod
     def solve(self, fits: ManyFits) -> LocalModels:
         """Return the fitted models that do not learn by epoch."""
+        raise self._refusal(fits.base, "does not learn by epoch")
+
+    def _refusal(self, base: Recommender, property_of_base: str) -> ConfigError:
+        engine, model = type(self).__name__, type(base).__name__
+        return ConfigError(
+            f"engine: {engine} cannot train {model}, which {property_of_base}; leave the engine out"
+        )
 
     def finish(self, models: LocalModels, epochs: int) -> LocalModels:
         """Return what answers when training is over."""
@@ -170,15 +202,21 @@ class Engine(Strategy, ABC):
         """Estimate the memory of each step of training `n` copies of a model."""
 
 
+def is_engine(value: object) -> bool:
+    """Return whether a parameter is an engine."""
+    return isinstance(value, Engine)
+
+
 class Executor(Protocol):
     """Trains many models elsewhere, such as in the shards of a cluster."""
 
     def train(
-        self, fits: ManyFits, engine: Engine, validate: Validate | None = None
-    ) -> LocalModels: ...
+        self, fits: ManyFits, engine: Engine, validate: Validator | None = None
+    ) -> LocalModels:
+        """Return the fitted models, with the scores of `engine.train`."""
 
 
-def train(fits: ManyFits, engine: Engine, validate: Validate | None = None) -> LocalModels:
+def train(fits: ManyFits, engine: Engine, validate: Validator | None = None) -> LocalModels:
     """Return the models of many fits, trained by an engine here or by the fit's executor."""
     engine.check_base(fits.base)
     executor: Executor | None = fits.data.context.executor
@@ -202,16 +240,14 @@ def copies_of(base: Recommender, n: int, seed: int, name: str) -> list[Recommend
     return [clone(base, seed=derive_seed(seed, name, number)) for number in range(n)]
 
 
-def warm_started(
-    fits: ManyFits, base: Any, seed: int, name: str, present: LocalModels, epochs: int
-) -> ManyFits:
-    """Return fits that go on from fitted models; networks do so for some more epochs."""
+def warm_copies(
+    base: Any, present: LocalModels, seed: int, name: str, data: TrainingData, epochs: int
+) -> list[Recommender]:
+    """Return copies that go on from fitted models; networks do so for some more epochs."""
     if base.learns_by_epoch:
-        done = present.epochs_ or base.epochs
-        base = base.warm_started(fits.data, epochs, done)
-        name = f"{name} after {fits.data.matrix.nnz}"
-    models = copies_of(base, len(fits), seed, name)
-    return replace(fits, models=models, shared_epochs=0, present=present, epochs=epochs)
+        base = base.warm_started(data, epochs, present.epochs_ or base.epochs)
+        name = f"{name} after {data.matrix.nnz}"
+    return copies_of(base, len(present), seed, name)
 
 
 def scaled_weights(weights: UserWeights, total: float) -> FloatArray:

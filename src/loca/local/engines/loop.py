@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from loca.local.engines.engine import ADVICE, Engine, ManyFits
 from loca.local.local_models import LocalModels, SeparateModels
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.early_stopping import Trainer
+from loca.models.protocols import as_learning_by_epoch
 from loca.models.recommender import Recommender, check_user_weights
 from loca.persistence.learned import learned_bytes
 from loca.progress import bar
+
+if TYPE_CHECKING:
+    from loca.models.network_base import SingleTrainer
 
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_TRAINING = 4
@@ -30,18 +34,16 @@ class Loop(Engine):
     Loop()
     """
 
-    reads_global_model: ClassVar[bool] = False
-
     def begin(self, fits: ManyFits) -> tuple[Sequence[Trainer], LocalModels]:
-        """Return a trainer for each model."""
-        fits.base.check_memory(fits.data.matrix, fits.data.device)
-        first = begin_model(fits, 0)
+        """Return a trainer for each model, and the models, whose networks are being trained."""
+        fits.learner.check_memory(fits.data.matrix, fits.data.device)
+        first = begin_training(fits, 0)
         if first.device.type == "cpu":
             size = sum(weight.numel() * 4 for weight in first.network.parameters())
             needed = size * _COPIES_WHILE_TRAINING * len(fits)
             plan_memory(f"{fits.name}: {len(fits)} models", needed, ADVICE)
-        trainers = [first, *(begin_model(fits, number) for number in range(1, len(fits)))]
-        return trainers, SeparateModels.of(fits.models)
+        others = [begin_training(fits, number) for number in range(1, len(fits))]
+        return [first, *others], SeparateModels.of(fits.models)
 
     def solve(self, fits: ManyFits) -> LocalModels:
         """Fit, or update, one model after the other."""
@@ -67,11 +69,11 @@ class Loop(Engine):
         return {name: base.memory_bytes(size).times(n)}
 
 
-def begin_model(fits: ManyFits, number: int) -> Any:
-    """Return the trainer of one model, new or going on from the present one."""
-    model: Any = fits.models[number]
+def begin_training(fits: ManyFits, number: int) -> SingleTrainer[Any, Any]:
+    """Let one model hold a network, new or going on from the present one; return its trainer."""
+    model = fits.models[number]
     network = None if fits.present is None else fits.present.network(number, model)
-    trainer = model.begin(
+    trainer = as_learning_by_epoch(model).begin(
         fits.data.matrix, fits.weights_of(number), fits.moments, network, fits.data.device
     )
     if fits.shared_epochs:

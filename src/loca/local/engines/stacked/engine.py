@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from loca.deferred import torch
 from loca.errors import ConfigError
-from loca.local.engines.engine import ADVICE, ManyFits
-from loca.local.engines.loop import Loop, begin_model
-from loca.local.engines.stacked.precision import Precision, StoredPrecision
+from loca.local.engines.engine import ADVICE, Engine, ManyFits
+from loca.local.engines.loop import begin_training
 from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import free_bytes
@@ -18,10 +17,18 @@ from loca.models.early_stopping import Trainer
 from loca.models.params import choice
 from loca.models.recommender import Recommender
 from loca.progress import say
+from loca.typing import Precision, StoredPrecision
+
+if TYPE_CHECKING:
+    from loca.local.engines.stacked.networks import NetworksInTraining
+    from loca.local.engines.stacked.plan import StackPlan
+    from loca.local.engines.stacked.trainer import StackedTrainer
+    from loca.models.autoencoder import Autoencoder
+    from loca.models.network_base import SingleTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stacked(Loop):
+class Stacked(Engine):
     """Train networks of one shape as one batched network.
 
     Where memory runs out the stacks become smaller; several stacks wait in main memory in turn.
@@ -58,41 +65,53 @@ class Stacked(Loop):
 
     def begin(self, fits: ManyFits) -> tuple[Sequence[Trainer], LocalModels]:
         """Return the trainers of all stacks, and the networks as they change."""
-        from loca.local.engines.stacked.inference import StackedNetworks
-        from loca.local.engines.stacked.ops import multiplies_densely
-        from loca.local.engines.stacked.trainer import plan_stacks
+        from loca.local.engines.stacked.networks import NetworksInTraining
+
+        fits.learner.check_memory(fits.data.matrix, fits.data.device)
+        first = begin_training(fits, 0)
+        device = first.device
+        plan = self._plan(fits, first)
+        say(plan.description())
+        if device.type == "cpu":
+            plan_memory(f"{fits.name}: {len(fits)} models", plan.device_bytes, ADVICE)
+        stacks, networks = self._stacks(fits, first, plan)
+        return stacks, NetworksInTraining(networks, device, uses_tf32=self.precision == "bfloat16")
+
+    def _plan(self, fits: ManyFits, first: SingleTrainer[Any, Any]) -> StackPlan:
+        from loca.local.engines.stacked.inputs import multiplies_densely
+        from loca.local.engines.stacked.plan import plan_stacks
 
         matrix = fits.data.matrix
-        fits.base.check_memory(matrix, fits.data.device)
-        first = begin_model(fits, 0)
-        plan = plan_stacks(
+        return plan_stacks(
             first.network,
-            fits.base.batch_size,
+            fits.learner.batch_size,
             networks=len(fits),
             users=matrix.shape[0] if len(fits) > 1 else max(1, len(first.support)),
             device=first.device,
             precision=self.precision,
             dense=multiplies_densely(matrix, first.device, self.precision),
         )
-        say(str(plan))
-        if first.device.type == "cpu":
-            plan_memory(f"{fits.name}: {len(fits)} models", plan.device_bytes, ADVICE)
-        stacks = self._stacks(fits, plan.stack_size, plan.at_once)
-        models: list[Any] = fits.models
-        networks = [model.network_ for model in models]
-        is_quick = self.precision == "bfloat16"
-        return stacks, StackedNetworks.of(networks, first.device, quick=is_quick)
 
-    def _stacks(self, fits: ManyFits, stack_size: int, at_once: int) -> Sequence[Trainer]:
+    def _stacks(
+        self, fits: ManyFits, first: SingleTrainer[Any, Any], plan: StackPlan
+    ) -> tuple[list[StackedTrainer], list[Autoencoder]]:
+        """Return the stacks, and all networks by their numbers; the first has begun already."""
         from loca.local.engines.stacked.trainer import StackedTrainer
 
         stacks: list[StackedTrainer] = []
-        first = 0
-        while first < len(fits):
-            numbers = range(first, min(first + stack_size, len(fits)))
+        networks: list[Autoencoder] = []
+        begun = [first]
+        stack_size = plan.stack_size
+        at_once = plan.at_once
+        while len(networks) < len(fits):
+            numbers = range(len(networks), min(len(networks) + stack_size, len(fits)))
             try:
+                trainers = begun + [
+                    begin_training(fits, number) for number in numbers[len(begun) :]
+                ]
+                begun = []  # of a stack that cannot be built all begin again
                 stack = StackedTrainer(
-                    [begin_model(fits, number) for number in numbers],
+                    trainers,
                     precision=self.precision,
                     at_once=at_once,
                     parked=len(numbers) < len(fits),
@@ -102,15 +121,17 @@ class Stacked(Loop):
                     raise
                 stack_size = max(1, stack_size // 2)
                 at_once = min(at_once, stack_size)
+                trainers = []  # makes room
                 say(f"stacked engine: out of memory; stacks of {stack_size} from here on")
             else:
                 stacks.append(stack)
-                first = numbers.stop
-        return stacks
+                networks += [trainer.network for trainer in trainers]
+        return stacks, networks
 
-    def finish(self, models: Any, epochs: int) -> LocalModels:
+    def finish(self, models: LocalModels, epochs: int) -> LocalModels:
         """Return the networks in memory of their own, in the precision in which they answer."""
-        return super().finish(models.copied(self.stored), epochs)
+        in_training = cast("NetworksInTraining", models)
+        return super().finish(in_training.stored(self.stored), epochs)
 
     def memory(
         self,

@@ -1,0 +1,1 @@
+"""Linear models, stored as their largest differences to one reference model."""
