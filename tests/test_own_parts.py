@@ -91,6 +91,13 @@ def test_a_folder_needs_the_classes(model: loca.Loca, split: loca.Split, tmp_pat
     assert str(loaded.selected()) == str(model.selected())
 
 
+def test_a_class_with_a_name_of_ours_is_refused(model: loca.Loca, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    impostor = type("EASE", (Together,), {})
+    with pytest.raises(loca.ConfigError, match="EASE is the name of a class of loca's"):
+        loca.load(tmp_path / "model", classes=[*CLASSES, impostor])
+
+
 def test_a_list_is_explained(model: loca.Loca) -> None:
     explanation = model.explain([["i03", "i07"]], n=3)
     text = str(explanation)

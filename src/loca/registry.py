@@ -536,8 +536,11 @@ def load(folder: str | Path, *, classes: Sequence[type] = (), verify: bool = Fal
     >>> bool((loaded.score(data.histories()) == model.score(data.histories())).all())
     True
     """
-    kinds: Mapping[str, type] = {kind.__name__: kind for kind in classes}
-    model = load_model(folder, ChainMap(dict(kinds), cast(Any, KINDS)), verify=verify)
+    own = {kind.__name__: kind for kind in classes}
+    for name, kind in own.items():
+        if name in KINDS and KINDS[name] is not kind:
+            raise ConfigError(f"classes: {name} is the name of a class of loca's; give yours another")
+    model = load_model(folder, ChainMap(own, cast(Any, KINDS)), verify=verify)
     if not isinstance(model, Recommender):
         raise ModelFileError(
             f"{folder}: expected a recommender, found a part of one, {type(model).__name__}"

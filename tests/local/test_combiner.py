@@ -22,11 +22,18 @@ from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, NotFittedError
 from loca.evaluation.evaluate import evaluate, mean_value
 from loca.evaluation.metrics import Metric
-from loca.local.combiner import SHARES, Combiner, FixedShare, GlobalShare, LocalOnly
+from loca.local.combiner import (
+    SHARES,
+    Combiner,
+    FixedShare,
+    GlobalShare,
+    LocalOnly,
+    combined_scores,
+)
 from loca.local.engines.loop import Loop
 from loca.local.explain import AnswersOfCommunities
 from loca.local.judge import Judge, Panel
-from loca.local.local_models import SeparateModels, combined_scores
+from loca.local.local_models import SeparateModels
 from loca.models.ease import EASE
 from loca.models.recommender import clone
 from loca.testing import check_combiner

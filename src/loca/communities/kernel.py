@@ -101,8 +101,8 @@ class Kernels(CommunityFinder):
         embedder = self._fit_embedder(data, global_model, seed)
         users = users_with_history(data)
         embeddings = unit_rows(embed_users(embedder, csr_array(data.histories[users])))
-        train_radius = geometry.resolve_bandwidth(self.train_bandwidth, embeddings, seed)
-        answer_radius = geometry.resolve_bandwidth(self.answer_bandwidth, embeddings, seed)
+        bandwidths = (self.train_bandwidth, self.answer_bandwidth)
+        train_radius, answer_radius = geometry.resolve_bandwidths(bandwidths, embeddings, seed)
         anchors = data.context.make(
             "anchors",
             lambda: choose_anchors(

@@ -141,6 +141,11 @@ def is_positive(value: object) -> bool:
     return isinstance(value, float) and 0 < value < float("inf")
 
 
+def is_count(value: object) -> bool:
+    """Return whether a value is a whole number from 1 on."""
+    return type(value) is int and value >= 1
+
+
 def is_natural(value: object) -> bool:
     """Return whether a value is a whole number from 0 on."""
     return type(value) is int and value >= 0

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.sparse import csr_array
 
+from loca.communities.embeddings import embed_in_blocks
 from loca.communities.finder import (
     Communities,
     CommunityFinder,
@@ -19,6 +20,7 @@ from loca.communities.memberships import (
     check_divisions,
     choose_shared_epochs,
     flattened_memberships,
+    is_count,
     is_fraction,
     is_natural,
     is_positive,
@@ -42,7 +44,6 @@ _TEMPERATURE_WITHOUT_VALIDATION = 8.0
 _TEMPERATURE_WHILE_LEARNING = 16.0
 _WEIGHT_FOR_NETWORKS = 0.8
 _WEIGHT_FOR_SOLVED_MODELS = 0.5
-_USERS_PER_BLOCK = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,7 @@ class MixtureCommunities(Communities):
     mean_memberships: FloatArray = learned("communities")
     membership_weight: float = learned_fact("a number from 0 to 1", is_fraction)
     temperature: float | None = learned_fact("a number above 0", is_positive, optional=True)
-    top_k: int = learned_fact("a whole number ≥ 0", is_natural)
+    top_k: int = learned_fact("a whole number ≥ 1", is_count)
     shared_epochs: int = learned_fact("a whole number ≥ 0", is_natural)
 
     seed_name: ClassVar[str] = "ensemble member"
@@ -188,9 +189,7 @@ class MixtureCommunities(Communities):
 
     def locate(self, histories: csr_array) -> FloatArray:
         """Return the log membership of each history in each community."""
-        starts = range(0, max(histories.shape[0], 1), _USERS_PER_BLOCK)
-        parts = [csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts]
-        return np.concatenate([self.mixture.embed(part) for part in parts])
+        return embed_in_blocks(self.mixture, histories)
 
     def train_weights(self, positions: FloatArray, community: int) -> FloatArray:
         """Return a weight that grows with the membership."""
