@@ -121,14 +121,14 @@ def panel_of_two_kinds() -> tuple[SeparateModels, Panel]:
     local = linear({(0, 4): 1.0, (1, 3): 1.0}, n_items)
     global_model = linear({(0, 2): 2.0, (1, 4): 0.8}, n_items)
     weights = csr_array(np.ones((4, 1), np.float32))
-    judge = Judge(held_out, Metric.of("ndcg@1"), global_model)
-    return SeparateModels.of([local]), judge.panel(weights)
+    panel = Panel(held_out, Metric.of("ndcg@1"), global_model, weights)
+    return SeparateModels.of([local]), panel
 
 
 def test_the_share_with_the_best_value_is_chosen_of_equal_ones_the_smallest() -> None:
     models, panel = panel_of_two_kinds()
     combiners = GlobalShare().candidates()
-    values = dict(zip(SHARES, panel.scores(models, combiners), strict=True))
+    values = dict(zip(SHARES, panel.mean_values(models, combiners), strict=True))
     assert {share for share, value in values.items() if value == 1.0} == {0.4, 0.5}
     assert values[0.0] == values[1.0] == 0.5
     assert GlobalShare().choose(models, panel) == FixedShare(0.4)
@@ -229,7 +229,8 @@ def test_who_is_not_covered_gets_the_global_scores_to_the_bit(
         model.weights_ = rng.normal(size=(8, 8)).astype(np.float32)
     answer_weights = csr_array(weights)
     models = SeparateModels.of(local)
-    scores = next(combined_scores(models, global_model, histories, answer_weights, [combiner]))
+    batch = models.prepared(histories, answer_weights)
+    scores = next(combined_scores(models, global_model, batch, [combiner]))
     global_scores = global_model.score(histories)
     uncovered = ~weights.any(axis=1)
     np.testing.assert_array_equal(scores[uncovered], global_scores[uncovered])

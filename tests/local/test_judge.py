@@ -84,7 +84,8 @@ def chosen_of(
     models = SeparateModels.of([linear(TARGET), linear(OTHER)])
     models.epochs_ = epochs
     judge = Judge(one_target, Metric.of("ndcg@1"), params.get("global_model", linear(OTHER)))
-    chosen: Any = judge.calibrated(communities, models, params.get("combiner", FixedShare(0.0)))
+    combiner = params.get("combiner", FixedShare(0.0))
+    chosen: Any = judge.locate(communities).calibrated(models, combiner)
     return others.index(chosen.by_first)
 
 
@@ -137,7 +138,7 @@ def test_what_leaves_no_choice_is_taken_as_it_is(one_target: HeldOut) -> None:
     communities = Answered(by_first=(True,) * N_USERS)
     models = SeparateModels.of([linear(TARGET), linear(OTHER)])
     judge = Judge(one_target, Metric.of("ndcg@1"), linear(OTHER))
-    assert judge.calibrated(communities, models, GlobalShare()) is communities
+    assert judge.locate(communities).calibrated(models, GlobalShare()) is communities
 
 
 def test_solved_models_have_the_temperature_of_the_best_validation_score(
@@ -166,14 +167,14 @@ def test_the_value_of_answers_is_that_of_the_models_scores(planted_split: Split)
     metric = Metric.of("recall@10")
     judge = Judge(validation, metric, model.global_)
     local = model.local_
-    panel = judge.panel_of(local.communities)
+    panel = judge.locate(local.communities).panel()
     values = evaluate(model, validation, at=(10,)).values["recall@10"]
     np.testing.assert_allclose(panel.values(local.models, local.combiner), values, atol=1e-6)
     np.testing.assert_allclose(local.values(judge), values, atol=1e-6)
     alone = evaluate(model.global_, validation, at=(10,)).values["recall@10"]
     np.testing.assert_allclose(judge.values_of_global_model(), alone, atol=1e-6)
     combiners = [FixedShare(share) for share in SHARES]
-    for combiner, score in zip(combiners, panel.scores(local.models, combiners), strict=True):
+    for combiner, score in zip(combiners, panel.mean_values(local.models, combiners), strict=True):
         other = model.with_global_share(combiner.share)
         expected = evaluate(other, validation, at=(10,)).means()["recall@10"]
         assert score == pytest.approx(expected, abs=1e-6)

@@ -68,9 +68,10 @@ class CommunityModels(Persistent):
 
     def with_global_share(self, share: float) -> CommunityModels:
         """Return the same with another share of the global model."""
-        locality = replace(self.description.locality, alpha=float(share))
+        combiner = FixedShare(share)
+        locality = replace(self.description.locality, alpha=float(combiner.share))
         return replace(
             self,
-            combiner=FixedShare(share),
+            combiner=combiner,
             description=replace(self.description, locality=locality),
         )
