@@ -20,9 +20,25 @@ from loca.cli import doctor
 from loca.cli.main import COMMANDS as COMMANDS_BY_NAME
 from loca.cli.main import main
 from loca.cli.options import Output
+from loca.data.synthetic import PlantedData
 from loca.text_table import TextTable
 
-SAVED_MODELS = Path(__file__).parents[1] / "golden" / "models"
+FEW_BYTES = loca.Differences(max_bytes=5000)
+MODELS_OF_ITEM_WEIGHTS: dict[str, loca.Recommender] = {
+    "popularity": loca.Popularity(),
+    "item-knn": loca.ItemKNN(neighbours=5),
+    "slim": loca.SLIM(l1=0.1, l2=1.0),
+    "ease": loca.EASE(),
+    "ease-sparse": loca.EASE(keep=5),
+    "next-ease": loca.NextEASE(),
+    "loca-ease": loca.Loca(base=loca.EASE(), communities=loca.Kernels(n=2), engine=FEW_BYTES),
+    "loca-ease-dense": loca.Loca(
+        base=loca.EASE(), communities=loca.Kernels(n=2), engine=loca.Loop()
+    ),
+    "mixture-ease": loca.Loca(base=loca.EASE(), communities=loca.Mixtures(n=2)),
+    "random-ease": loca.Loca(base=loca.EASE(), communities=loca.RandomGroups(n=2)),
+    "ensemble-ease": loca.Ensemble(base=loca.EASE(), models=2),
+}
 COMMANDS = (
     ["demo"],
     ["data", "describe"],
@@ -66,21 +82,13 @@ def loaded_by(*arguments: object) -> tuple[int, list[str]]:
     return int(code), loaded
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "popularity",
-        "item-knn",
-        "slim",
-        "ease",
-        "ease-sparse",
-        "next-ease",
-        "loca-ease",
-        "loca-ease-dense",
-    ],
-)
-def test_a_saved_model_of_item_weights_answers_without_loading_torch(name: str) -> None:
-    assert loaded_by("recommend", SAVED_MODELS / name, "--user", "u03") == (0, [])
+@pytest.mark.parametrize("name", MODELS_OF_ITEM_WEIGHTS)
+def test_a_saved_model_of_item_weights_answers_without_loading_torch(
+    name: str, planted: PlantedData, tmp_path: Path
+) -> None:
+    model = loca.clone(MODELS_OF_ITEM_WEIGHTS[name]).fit(planted.interactions, device="cpu")
+    model.save(tmp_path / "model")
+    assert loaded_by("recommend", tmp_path / "model", "--user", "u003") == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device, float32_products, free_bytes, has_kernels
 from loca.progress import bar, say
 from loca.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:  # at run time it would load torch
+    Counter = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 # A neighbourhood as bits, (users / 64,), in numpy's order: the first user is the highest bit of the
 # first byte.
@@ -269,9 +272,6 @@ class DeviceNeighbourhoods:
         blocks = torch.split(self._bits, self._block)
         counts = [set_bits(rows & words).sum(dim=1) for rows in blocks]
         return torch.cat(counts).cpu().numpy()
-
-
-Counter = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def triton_counter(bits: torch.Tensor) -> Counter | None:
