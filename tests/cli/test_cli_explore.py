@@ -14,13 +14,12 @@ from command_calls import Call
 
 from loca.cli import serve
 
-MODEL = Path(__file__).parents[1] / "golden" / "models" / "loca-mixture"
 NAMESPACES = ("1998/Math/MathML", "1999/xhtml", "2000/svg")
 
 
 @pytest.mark.parametrize("no_browser", [False, True])
 def test_the_page_is_opened_once_the_service_answers(
-    no_browser: bool, call: Call, monkeypatch: pytest.MonkeyPatch
+    no_browser: bool, call: Call, monkeypatch: pytest.MonkeyPatch, model_folder: Path
 ) -> None:
     opened: list[str] = []
     given: dict[str, Any] = {}
@@ -33,23 +32,28 @@ def test_the_page_is_opened_once_the_service_answers(
     monkeypatch.setattr(serve, "start", start)
     monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.setattr("threading.Thread.start", lambda thread: thread.run())
-    done = call("explore", MODEL, *(["--no-browser"] if no_browser else []))
+    done = call("explore", model_folder, *(["--no-browser"] if no_browser else []))
     assert done.code == 0
-    assert done.err == "exploring loca-mixture at http://127.0.0.1:4711/ until Ctrl-C\n"
+    assert done.err == "exploring tiny at http://127.0.0.1:4711/ until Ctrl-C\n"
     assert opened == ([] if no_browser else ["http://127.0.0.1:4711/"])
-    assert given["models"] == [f"loca-mixture={MODEL}"]
+    assert given["models"] == [f"tiny={model_folder}"]
     assert given["port"] == 0
     assert "host" not in given
 
 
-def test_a_page_is_written_with_its_data(call: Call, tmp_path: Path) -> None:
+def test_a_page_is_written_with_its_data(call: Call, tmp_path: Path, model_folder: Path) -> None:
     out = tmp_path / "page.html"
-    done = json.loads(call("explore", MODEL, "--export", out, "--users", 3, "--json").out)
+    done = json.loads(call("explore", model_folder, "--export", out, "--users", 3, "--json").out)
     html = out.read_text()
-    written = {"model": str(MODEL), "path": str(out), "users": 3, "bytes": len(html.encode())}
+    written = {
+        "model": str(model_folder),
+        "path": str(out),
+        "users": 3,
+        "bytes": len(html.encode()),
+    }
     assert done == {**written, "notes": []}
     found = json.loads(re.findall(r'id="loca-data">(.*?)</script>', html, re.S)[0])
-    fingerprint = hashlib.sha256((MODEL / "model.json").read_bytes()).hexdigest()[:16]
+    fingerprint = hashlib.sha256((model_folder / "model.json").read_bytes()).hexdigest()[:16]
     assert (
         found["models"]["models"][0]["fingerprint"]
         == found["communities"]["fingerprint"]
@@ -64,15 +68,15 @@ def test_a_page_is_written_with_its_data(call: Call, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_explored_is_one_line(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model_folder: Path
 ) -> None:
     out = tmp_path / "page.html"
     assert "none.loca" in call("explore", tmp_path / "none.loca", "--export", out).mistake
     assert not out.exists()
-    assert call("explore", MODEL, "--export", tmp_path).mistake.startswith(
+    assert call("explore", model_folder, "--export", tmp_path).mistake.startswith(
         "--export: expected a file"
     )
-    assert "--users" in call("explore", MODEL, "--export", out, "--users", 0).mistake
+    assert "--users" in call("explore", model_folder, "--export", out, "--users", 0).mistake
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "loca.serving.server", raising=False)
-    assert "pip install 'loca[serve]'" in call("explore", MODEL).mistake
+    assert "pip install 'loca[serve]'" in call("explore", model_folder).mistake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,12 +13,14 @@ from loca.local.engines.engine import Engine, ManyFits, Validator, is_engine
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.local_models import LocalModels
 from loca.memory import DataSize, MemoryUse
-from loca.models.autoencoder import Network
 from loca.models.early_stopping import BestWeights, Trainer, load_trainers
 from loca.models.params import param
 from loca.models.protocols import as_learning_by_epoch
 from loca.models.recommender import Recommender, fitted
 from loca.progress import bar
+
+if TYPE_CHECKING:
+    from loca.models.autoencoder import Network
 
 
 @dataclass(frozen=True, kw_only=True)
