@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import loca.local.engines.differences.compressed_weights as weights_file
 import loca.local.engines.differences.ease_differences as answers_file
 import loca.local.engines.differences.engine as engine_file
 import loca.local.engines.differences.solving as solving_file
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.engines import engine_for
-from loca.local.engines.differences.compressed_weights import CompressedWeights, SizeBudget
-from loca.local.engines.differences.ease_differences import EaseDifferences
+from loca.local.engines.differences.compressed_weights import (
+    CompressedWeights,
+    SizeBudget,
+    WideRows,
+)
+from loca.local.engines.differences.ease_differences import EaseDifferences, dense_product
 from loca.local.engines.differences.engine import Differences
 from loca.local.engines.differences.solving import (
     largest_differences,
@@ -432,3 +438,59 @@ def test_a_fit_stores_no_more_than_max_bytes_of_a_model(planted_split: Split) ->
     n_offsets = 3
     assert n_bytes - 8 * n_offsets <= 2 * 2000
     assert n_bytes == 2 * SizeBudget.of(60, 2000).stored_bytes + 8
+
+
+def test_all_rows_are_widened_once_they_have_been_read_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, dense, _ = fitted_on(random_matrix(30, WIDE), 3, 10**6)
+    widened: list[int] = []
+    all_rows = CompressedWeights.all_rows
+    monkeypatch.setattr(
+        CompressedWeights, "all_rows", lambda self: (widened.append(1), all_rows(self))[1]
+    )
+    histories, answering = questions(31, 20, 60, 3)
+    expected = blend_scores(histories, answering, lambda j, rows: dense[j].score(rows))
+    n_widened = []
+    for _ in range(6):
+        np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
+        n_widened.append(len(widened))
+    assert n_widened[0] == 0
+    assert n_widened[-1] == 1
+    copied = copy.deepcopy(kept)  # a copy counts anew
+    np.testing.assert_allclose(copied.blend(histories, answering), expected, atol=SCORES)
+    assert len(widened) == 1
+
+
+def test_all_rows_are_not_widened_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = fitted_on(random_matrix(30, WIDE), 3, 10**6)[0].differences_
+    n_stored = len(stored.values)
+    for available, is_wide in ((4 * 8 * n_stored, True), (4 * 8 * n_stored - 4, False)):
+        monkeypatch.setattr(weights_file, "available_bytes", lambda available=available: available)
+        rows = WideRows().after_reading(stored, 2 * n_stored)
+        assert (rows is not None) == is_wide
+    assert WideRows().after_reading(stored, 2 * n_stored - 1) is None
+
+
+def test_large_products_by_mkl_are_those_of_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = random_matrix(32, (7, 40)), random_matrix(33, (40, 30))
+    expected = (first @ second).toarray()
+    np.testing.assert_array_equal(dense_product(first, second), expected)
+    monkeypatch.setattr(answers_file, "_MULTIPLICATIONS_FOR_MKL", 0)
+    np.testing.assert_allclose(dense_product(first, second), expected, rtol=1e-6)
+
+
+def test_the_models_of_a_shard_share_no_cache_with_those_around_a_centre() -> None:
+    kept, _, centre = fitted_on(random_matrix(34, WIDE), 3, 900)
+    histories, answering = questions(35, 9, 60, 3)
+    blended_densely(kept, histories, answering)
+    alone = kept.without_centre()
+    with pytest.raises(NotFittedError):
+        blended_densely(alone, histories, answering)
+    doubled = EASE(l2=3.0)
+    doubled.weights_ = 2 * centre.weights_
+    around = blended_densely(alone.with_centre(doubled), histories, answering)
+    difference = around - blended_densely(kept, histories, answering)
+    covered = np.diff(answering.indptr) > 0
+    expected = centre.score(histories) * covered[:, None]
+    np.testing.assert_allclose(difference, expected, atol=SCORES)

@@ -26,6 +26,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
+from loca.models.protocols import as_learning_by_epoch, as_linear
 from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, TrainingData
 from loca.models.slim import SLIM
@@ -208,9 +209,7 @@ def test_an_executor_trains_in_place_of_this_machine(
     for model in models:
         validation = planted_split.validation
         here = model.fit(planted_split.train, validation=validation).score(histories)
-        model.fit(
-            planted_split.train, validation=validation, context=FitContext(executor=executor)
-        )
+        model.fit(planted_split.train, validation=validation, context=FitContext(executor=executor))
         np.testing.assert_array_equal(model.score(histories), here)
     engine = engine_for(base, 60)
     assert executor.asked == [
@@ -230,3 +229,35 @@ def test_an_update_is_not_spread_over_shards(planted_split: Split) -> None:
     )
     with pytest.raises(ConfigError, match="executor: an update cannot be spread over shards"):
         train(fits, Loop())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda fits: Stacked().solve(fits),
+            "engine: Stacked cannot train EASE, which does not learn by epoch",
+        ),
+        (
+            lambda fits: Differences().begin(replace(fits, models=[VAE])),
+            "engine: Differences cannot train MultVAE, which learns by epoch",
+        ),
+    ],
+)
+def test_what_an_engine_does_not_do_is_refused(
+    call: Callable[[ManyFits], object], message: str, planted_split: Split
+) -> None:
+    data = TrainingData.of(planted_split.train.matrix())
+    fits = ManyFits([EASE()], data, lambda number: data.user_weights, "test")
+    with pytest.raises(ConfigError) as refusal:
+        call(fits)
+    assert str(refusal.value) == f"{message}; leave the engine out"
+
+
+def test_engines_see_only_models_that_can_do_what_they_ask_for() -> None:
+    assert as_linear(EASE()) is not None
+    assert as_learning_by_epoch(VAE) is VAE
+    with pytest.raises(ConfigError, match="expected a linear model, found MultVAE"):
+        as_linear(VAE)
+    with pytest.raises(ConfigError, match="expected a model that learns by epoch, found EASE"):
+        as_learning_by_epoch(EASE())

@@ -16,12 +16,13 @@ from loca.communities.kernel import Kernels
 from loca.communities.memberships import top_k_weights
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
+from loca.local.engines.engine import ManyFits, copies_of
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.engines.stacked.networks import StackedNetworks
 from loca.local.loca import Loca
-from loca.local.local_models import blend_scores
+from loca.local.local_models import PreparedBatch, blend_scores
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.learned import learned_bytes, restored, state_of
 from loca.persistence.manifest import ModelState
 from loca.typing import StoredPrecision
@@ -263,3 +264,27 @@ def test_a_part_of_a_model_is_not_a_model(planted_split: Split, tmp_path: Path) 
         ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"
     ):
         loca.load(tmp_path / "part")
+
+
+def test_networks_in_training_answer_a_prepared_batch_as_they_are_now(
+    planted_split: Split,
+) -> None:
+    models = copies_of(BASES["variational"], 3, seed=0, name="local model")
+    data = TrainingData.of(planted_split.train.matrix())
+    fits = ManyFits(models, data, lambda number: data.user_weights, "test")
+    (stack,), networks = Stacked().begin(fits)
+    histories = planted_split.test.history_matrix[:30]
+    weights = csr_array(np.random.default_rng(0).uniform(0.1, 1, (30, 3)).astype(np.float32))
+    batch = networks.prepared(histories, weights)
+    before = networks.blend_prepared(batch).clone()
+    stack.run_epoch()
+    after = networks.blend_prepared(batch)
+    assert not torch.equal(after, before)
+    assert torch.equal(after, networks.blend(histories, weights))
+    plain = PreparedBatch(histories=histories, answer_weights=weights)
+    assert torch.equal(after, networks.blend_prepared(plain))
+    finished = Stacked().finish(networks, 1)
+    answered = finished.blend(histories, weights).clone()
+    assert torch.equal(answered, after)
+    stack.run_epoch()
+    assert torch.equal(finished.blend(histories, weights), answered)  # in memory of their own

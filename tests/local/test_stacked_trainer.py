@@ -24,7 +24,12 @@ from loca.local.engines.stacked.adam import AdamStep
 from loca.local.engines.stacked.adam_state import AdamState
 from loca.local.engines.stacked.decoder_loss import decode_and_differentiate
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.engines.stacked.inputs import DenseInputs, Entries, multiplies_densely
+from loca.local.engines.stacked.inputs import (
+    DenseInputs,
+    Entries,
+    GatheredInputs,
+    multiplies_densely,
+)
 from loca.local.engines.stacked.networks import StackedNetworks
 from loca.local.engines.stacked.plan import StackPlan, plan_stacks
 from loca.local.engines.stacked.trainer import StackedTrainer
@@ -222,6 +227,28 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
+@pytest.mark.parametrize("name", ["variational", "denoising", "of next items"])
+def test_memory_that_runs_out_late_changes_no_network_twice(
+    name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gradient of the input table is the last that is made."""
+    expected = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
+    monkeypatch.setattr(plan_file, "plan_stacks", planned(4, 4))
+    really = GatheredInputs.gradient
+    failures: list[int] = []
+
+    def small_memory(self: GatheredInputs, codes: torch.Tensor, n_items: int) -> object:
+        if len(codes) > 1:
+            failures.append(len(codes))
+            raise torch.OutOfMemoryError("not that much")
+        return really(self, codes, n_items)
+
+    monkeypatch.setattr(GatheredInputs, "gradient", small_memory)
+    found = answers(train(many_fits(BASES[name], planted_split), STACK), planted_split)
+    assert failures == [4, 2]
+    np.testing.assert_allclose(found, expected, atol=ROUNDING)
+
+
 def test_one_network_that_does_not_fit_is_an_error(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +323,13 @@ def test_loss_and_gradients_are_those_of_automatic_differentiation() -> None:
     torch.testing.assert_close(found.losses.view(-1), losses.detach())
     for one, leaf in zip((found.hidden, found.table, found.bias), leaves, strict=True):
         torch.testing.assert_close(one, leaf.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_the_only_network_of_a_trainer_cannot_be_removed(planted_split: Split) -> None:
+    model: Any = clone(BASES["variational"])
+    trainer = model.begin(planted_split.train.matrix(), None)
+    with pytest.raises(ValueError, match="drop the trainer"):
+        trainer.remove(trainer.networks)
 
 
 def test_adam_counts_the_steps_of_each_network() -> None:

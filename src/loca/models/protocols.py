@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError
 from loca.memory import DataSize
 from loca.models.early_stopping import Schedule
-from loca.models.ease_solver import SolvingBytes, WeightRows
 from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights
 from loca.typing import FloatArray
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from loca.models.autoencoder import Network
+    from loca.models.ease_solver import SolvingBytes, WeightRows
     from loca.models.network_base import SingleTrainer
 
 
@@ -47,7 +47,7 @@ class LearnsByEpoch(Schedule, Protocol):
         The model holds the network as `network_`.
         """
 
-    def warm_started(self, data: TrainingData, epochs: int, done: int) -> Self:
+    def warm_started(self, data: TrainingData, epochs: int, done: int) -> Recommender:
         """Return an unfitted copy for a network that goes on after `done` epochs."""
 
 

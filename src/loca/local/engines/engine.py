@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -241,11 +241,12 @@ def copies_of(base: Recommender, n: int, seed: int, name: str) -> list[Recommend
 
 
 def warm_copies(
-    base: Any, present: LocalModels, seed: int, name: str, data: TrainingData, epochs: int
+    base: Recommender, present: LocalModels, seed: int, name: str, data: TrainingData, epochs: int
 ) -> list[Recommender]:
     """Return copies that go on from fitted models; networks do so for some more epochs."""
     if base.learns_by_epoch:
-        base = base.warm_started(data, epochs, present.epochs_ or base.epochs)
+        learner = as_learning_by_epoch(base)
+        base = learner.warm_started(data, epochs, present.epochs_ or learner.epochs)
         name = f"{name} after {data.matrix.nnz}"
     return copies_of(base, len(present), seed, name)
 

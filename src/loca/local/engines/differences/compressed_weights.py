@@ -73,7 +73,7 @@ class CompressedWeights(Persistent):
 
     columns: npt.NDArray[Any] = learned("entries", dtype=(np.uint16, np.uint32))
     values: npt.NDArray[Any] = learned("entries", dtype=(np.float16, np.float32), finite=False)
-    row_starts: npt.NDArray[Any] = learned("communities", "items + 1", dtype=np.uint32)
+    row_starts: npt.NDArray[np.uint32] = learned("communities", "items + 1", dtype=np.uint32)
     offsets: IntArray = learned("communities + 1", dtype=np.int64)
     scales: FloatArray = learned("communities")
 
@@ -162,8 +162,8 @@ class WideRows:
     """The rows of all communities in 32 bits, made once they have been read often enough.
 
     The answer to one user reads few rows. A service would widen the same ones for every batch: with
-    all of them wide it answers batches of 512 users 2.1 to 2.4 times as fast (2 cores, 40
-    communities of 3,000 items; `benchmarks/local_ease.py --wide`).
+    all of them wide it answers 1.4 to 3.5 times as fast (2 cores, 40 communities of 3,000 items, 1
+    to 512 users at once; `benchmarks/local_ease.py --wide`).
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Histories that stacked networks answer together: their batch on a device, and its blended scores."""
+"""Histories that stacked networks answer together: their batch on a device, and its scores."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class InferenceBatch(PreparedBatch):
         return int(self.histories.shape[1])
 
     def codes(self, number: int, table: Tensor) -> Tensor:
-        """Return Σ input · table row over the items of each of a network's users, (users, width)."""
+        """Return Σ input · table row over the items of each user of a network, (users, width)."""
         pairs = self.pairs[number]
         if self.laid_out is not None:
             laid_out = self.laid_out

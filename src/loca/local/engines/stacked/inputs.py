@@ -48,7 +48,7 @@ class Entries:
     amounts: Tensor
 
     def sums_of(self, numbers: Tensor) -> Tensor:
-        """Return the sum of each user's numbers, of which every entry has one, (networks, users)."""
+        """Return the sum of each user's numbers, one for every entry, (networks, users)."""
         return sums_between(self.starts, numbers).view_as(self.amounts)
 
     def keys(self, n_items: int) -> Tensor:

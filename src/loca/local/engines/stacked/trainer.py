@@ -326,7 +326,7 @@ class StackedTrainer:
     def _entries(
         self, batch: StackedBatch, dropout_streams: Tensor, prefix_streams: Tensor
     ) -> Entries:
-        """Return the entries of all users, with each network's prefixes and dropout of this step."""
+        """Return the entries of all users, with each network's prefixes and dropout of the step."""
         n_users = batch.users.shape[1]
         lengths = batch.lengths.flatten()
         starts = F.pad(lengths.cumsum(0), (1, 0))
