@@ -671,8 +671,9 @@ def check_engine(engine: Engine, base: Recommender, *, tolerance: float = 1e-3) 
 
 def _check_trained(engine: Engine, base: Recommender, validated: bool, tolerance: float) -> None:
     histories = _planted().histories
-    models = train(_many_fits(base), engine, _validation() if validated else None)
-    loop = train(_many_fits(base), Loop(), _validation() if validated else None)
+    fits = partial(_many_fits, base, shared_epochs=1 if validated else 0)
+    models = train(fits(), engine, _validation() if validated else None)
+    loop = train(fits(), Loop(), _validation() if validated else None)
     assert isinstance(models, LocalModels), f"train() gives {type(models).__name__}"
     assert len(models) == _N_MODELS, f"expected {_N_MODELS} models, found {len(models)}"
     assert models.count_items() == _N_ITEMS, f"expected {_N_ITEMS} items"
@@ -695,7 +696,7 @@ def _check_trained(engine: Engine, base: Recommender, validated: bool, tolerance
     assert loaded.epochs_ == models.epochs_, "saved models have other epochs"
 
 
-def _many_fits(base: Recommender) -> ManyFits:
+def _many_fits(base: Recommender, shared_epochs: int) -> ManyFits:
     def weights_of(number: int) -> FloatArray:
         weights = np.random.default_rng(number).uniform(0.1, 2, _N_USERS)
         weights[_N_USERS - 20 * number :] = 0
@@ -703,7 +704,7 @@ def _many_fits(base: Recommender) -> ManyFits:
 
     models = copies_of(base, _N_MODELS, seed=3, name="local model")
     data = replace(_planted().data(), validation=None)
-    return ManyFits(models, data, weights_of, "local models")
+    return ManyFits(models, data, weights_of, "local models", shared_epochs=shared_epochs)
 
 
 def _validation() -> Validation:
