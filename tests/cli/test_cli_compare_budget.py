@@ -161,7 +161,7 @@ def test_a_killed_comparison_goes_on_without_computing_anything_twice(
     assert call(*ask, "--out", folder).mistake == (
         f"{folder} holds an unfinished comparison; add --resume to go on with it, or --fresh to start over"
     )
-    kept = (folder / "cells" / "work-ease.safetensors").read_bytes()
+    kept = (folder / "runs" / "work-ease.safetensors").read_bytes()
     monkeypatch.setattr(EASE, "fit", lambda *given, **more: pytest.fail("fitted again"))
     resumed = call(*ask, "--out", folder, "--resume")
     assert resumed.code == 0, resumed.err
@@ -169,9 +169,9 @@ def test_a_killed_comparison_goes_on_without_computing_anything_twice(
     assert "mult-vae: trial 0:" not in resumed.err
     assert "mult-vae: trial " in resumed.err
     assert tables(folder) == tables(tmp_path / "unbroken")
-    assert (folder / "cells" / "work-ease.safetensors").read_bytes() == kept
+    assert (folder / "runs" / "work-ease.safetensors").read_bytes() == kept
     assert sorted(os.listdir(folder / "studies")) == ["ease.db", "mult-vae.db"]
-    assert sorted(os.listdir(folder / "cells")) == [
+    assert sorted(os.listdir(folder / "runs")) == [
         "work-ease.safetensors",
         "work-mult-vae.safetensors",
     ]
@@ -311,7 +311,7 @@ def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(
     assert not (tmp_path / "r").exists()
     assert "max_bytes: expected at least" in call(*ask, *out, *TOO_FEW_BYTES).mistake
     assert call(*ask, *out, "--set", "loca-ease.communities.n=3", "--resume").code == 0
-    assert sorted(os.listdir(tmp_path / "r" / "cells")) == [
+    assert sorted(os.listdir(tmp_path / "r" / "runs")) == [
         "work-ease.safetensors",
         "work-loca-ease.safetensors",
     ]

@@ -100,7 +100,7 @@ def test_a_process_that_fails_is_named_and_the_others_are_stored(
     assert found.control == "ease"
     assert "dying failed: its process was ended by signal 9" in str(found)
     assert found.to_json()["failed"] == found.failed
-    assert (tmp_path / "cells" / "unfinished").exists()
+    assert (tmp_path / "runs" / "unfinished").exists()
 
 
 def test_where_all_fail_the_reasons_are_reported_and_nothing_is_left(

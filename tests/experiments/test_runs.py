@@ -133,7 +133,7 @@ def test_a_stored_run_comes_back_to_the_last_bit(planted_split: Split, tmp_path:
         assert found.evaluation.intervals() == computed.evaluation.intervals()
         assert found.evaluation.users.dtype == computed.evaluation.users.dtype
         assert found.evaluation.lists.shape == (len(found.evaluation.users), 0)
-    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == [
+    assert sorted(one.name for one in (tmp_path / "runs").iterdir()) == [
         "work-ease.safetensors",
         "work-loca-ease.safetensors",
         "work-with%202%2F3.safetensors",
@@ -286,11 +286,11 @@ def test_another_version_of_loca_is_refused(
 def test_a_damaged_run_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
     store, run = RunStore(tmp_path), run_of(planted_split)
     store.execute(run, planted_split)
-    stored = tmp_path / "cells" / "work-ease.safetensors"
+    stored = tmp_path / "runs" / "work-ease.safetensors"
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(run) is None
-    Checkpoint(tmp_path / "cells").save("ease", {FINGERPRINT_KEY: run.fingerprint()})
+    Checkpoint(tmp_path / "runs").save("ease", {FINGERPRINT_KEY: run.fingerprint()})
     assert store.find(run) is None
     stored.write_bytes(whole)
     assert store.find(run) is not None
@@ -384,11 +384,11 @@ def test_without_resume_all_is_computed_anew(
     planted_split: Split, tmp_path: Path, counted: type[Counted]
 ) -> None:
     compare({"a": counted(), "b": counted(l2=3.0)}, planted_split, at=(5,), keep_in=tmp_path)
-    (tmp_path / "cells" / "thesis.tex").write_text("years of work")
+    (tmp_path / "runs" / "thesis.tex").write_text("years of work")
     counted.fits = 0
     compare({"a": counted(l2=7.0)}, planted_split, at=(5,), keep_in=tmp_path, resume=False)
     assert counted.fits == 2
-    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == [
+    assert sorted(one.name for one in (tmp_path / "runs").iterdir()) == [
         "thesis.tex",
         "work-a.safetensors",
     ]

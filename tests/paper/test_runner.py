@@ -162,7 +162,7 @@ def test_an_earlier_piece_stays_on_the_page_of_a_later_one(
     assert 'id="figure6"' in page
     assert "loca reproduce figure6 --data tiny" in page
     assert len(computed) == count
-    (tmp_path / "kept" / "tiny-clean" / "cells" / "work-loca-dae%20seed%200.safetensors").unlink()
+    (tmp_path / "kept" / "tiny-clean" / "runs" / "work-loca-dae%20seed%200.safetensors").unlink()
     reproduce(replace(asked, items=("table1",)), resume=True)
     assert 'id="figure6"' not in (tmp_path / PAGE).read_text()
     assert len(computed) == count
@@ -242,7 +242,7 @@ def test_fresh_drops_all_benches_before_the_first_is_begun(
     monkeypatch.setattr(RunStore, "execute", die)
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, resume=False)
-    assert not list(tmp_path.glob("kept/*/cells/work-*"))
+    assert not list(tmp_path.glob("kept/*/runs/work-*"))
 
 
 def test_with_one_process_too_what_fails_leaves_the_rest(
@@ -298,7 +298,7 @@ def test_wrong_settings_are_refused_before_anything_is_dropped(
     wrong = replace(bench, tables={"mult-vae": {"latnt": 3}})
     with pytest.raises(ConfigError, match="latnt"):
         reproduce(replace(asked, benchmarks=(wrong,), items=("table5",), only=()), resume=False)
-    assert list(tmp_path.glob("kept/*/cells/work-*"))
+    assert list(tmp_path.glob("kept/*/runs/work-*"))
 
 
 def test_seeds_that_are_missing_are_named(planted: PlantedData, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_seeds_that_are_missing_are_named(planted: PlantedData, tmp_path: Path) 
         ("figure6",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("mult-vae",)
     )
     reproduce(asked, resume=False)
-    (tmp_path / "kept" / "tiny-clean" / "cells" / "work-mult-vae%20seed%201.safetensors").unlink()
+    (tmp_path / "kept" / "tiny-clean" / "runs" / "work-mult-vae%20seed%201.safetensors").unlink()
     (item,) = reproduce(replace(asked, only=(), computes=False), resume=True)
     missing = "tiny, clean: mult-vae (seed 1), mult-dae, loca-vae, loca-dae, mixture-vae, ensemble-vae, mixture-ease"
     assert item.missing == (f"{missing}, ensemble-ease",)

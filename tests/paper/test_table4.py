@@ -20,8 +20,8 @@ from loca.data.splits import HeldOut, Split
 from loca.data.synthetic import PlantedData
 from loca.errors import DataError
 from loca.local.combiner import LocalOnly
-from loca.local.community_models import CommunityDescription, CommunityModels
 from loca.local.community_description import Locality
+from loca.local.community_models import CommunityDescription, CommunityModels
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE

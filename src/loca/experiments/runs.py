@@ -50,7 +50,7 @@ from loca.tuning.model_selection import (
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
 
-RUNS_FOLDER = "cells"
+RUNS_FOLDER = "runs"
 _FORMAT = 4  # 4: models have finders, combiners and engines
 _TUNING = "tuning"
 _PLAIN = ("parameters", "chosen", "seconds", "settings", "size", "is_control")
