@@ -362,7 +362,7 @@ def over_same_base(name: str, base: Recommender, others: Mapping[str, Recommende
     `others` are given with their bases, or are bases.
     """
     alike = [other for other, model in others.items() if isinstance(model, type(base))]
-    known = {one: RECORDS[one].base or one for one in (name, *alike) if one in RECORDS}
+    known = {model: RECORDS[model].base or model for model in (name, *alike) if model in RECORDS}
     if name not in known:
         return alike
     return [other for other in alike if known.get(other, known[name]) == known[name]]

@@ -548,11 +548,11 @@ class Results:
         lines: Records = []
         for run in self.counted(model, variant):
             for count in counts:
-                found = dict(run.found)
+                known = dict(run.found)
                 if count in run.coverage_by_count:
-                    found["coverage"] = run.coverage_by_count[count]
+                    known["coverage"] = run.coverage_by_count[count]
                 of_count = {**facts, "seed": run.evaluation.seed, "local models": count}
-                lines.append(_line(run, run.by_count[count], of_count, found))
+                lines.append(_line(run, run.by_count[count], of_count, known))
         return lines
 
 

@@ -204,7 +204,7 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
     tuple of ReportItem
         The tables and figures.
     """
-    needs = [_Needs.of(request.items, one, request.only) for one in request.benchmarks]
+    needs = [_Needs.of(request.items, benchmark, request.only) for benchmark in request.benchmarks]
     _check_models(request, needs)
     if not resume:
         _drop_results(request)
@@ -316,7 +316,7 @@ def _write_page(
         item = _make(name, request, loaded, " ".join([program, verb, name, *more]))
         if item is not None and (is_complete or not request.computes):
             shown[name] = item
-            seen = [_joined(one, other) for one, other in zip(seen, loaded, strict=True)]
+            seen = [_joined(results, more) for results, more in zip(seen, loaded, strict=True)]
     items = [shown[name] for name in PAPER if name in shown]
     provenance = describe_run(request.command, seen)
     page = page_of(list(headlines(seen)), items, provenance, "LOCA: the paper, reproduced")
