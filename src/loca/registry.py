@@ -29,19 +29,21 @@ class ModelRecord:
     name
         What it is called on the command line.
     maker
-        Where its class is, as `models.ease.EASE`, or a function that makes it with other settings than its defaults.
+        Where its class is, as `models.ease.EASE`, or a function that makes it with other settings
+        than its defaults.
     wide, paper
-        The spaces it is tuned in: around every default, and the values that the paper tried. None where there is none;
-        without a wide one its settings are given (the authors' own) or it searches by itself (`auto`).
+        The spaces it is tuned in: around every default, and the values that the paper tried.
+        Without a wide one its settings stay (the authors' own), or it searches by itself (`auto`).
     base
         The name of the model that a local model or an ensemble is made of.
     control, control_of
-        Of a control the word for all of its kind, and the local models that it is the control of: it has the base and
-        the size of the first of them that stands beside it.
+        Of a control the word for all of its kind, and the local models that it belongs to: it has
+        the base and the size of the first of them that stands beside it.
     group
         The part of the reproduced Table 2 that shows it; None where it does not.
     label
-        What tables call it, by default as its class; the paper's word where the paper has the model.
+        What tables call it, by default as its class; where the paper has the model, the paper's
+        word.
     """
 
     name: str
@@ -376,7 +378,7 @@ def _kinds(**paths: str) -> dict[str, Callable[[], Any]]:
     return {name.replace("_", "-"): maker(path) for name, path in paths.items()}
 
 
-# The kinds of each component that can be exchanged, by the class that a parameter's annotation names.
+# The kinds of each exchangeable component, by the class that parameters are annotated with.
 COMPONENTS: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "CommunityFinder": {
         **_kinds(
@@ -539,7 +541,9 @@ def load(folder: str | Path, *, classes: Sequence[type] = (), verify: bool = Fal
     own = {kind.__name__: kind for kind in classes}
     for name, kind in own.items():
         if name in KINDS and KINDS[name] is not kind:
-            raise ConfigError(f"classes: {name} is the name of a class of loca's; give yours another")
+            raise ConfigError(
+                f"classes: {name} is the name of a class of loca's; give yours another"
+            )
     model = load_model(folder, ChainMap(own, cast(Any, KINDS)), verify=verify)
     if not isinstance(model, Recommender):
         raise ModelFileError(

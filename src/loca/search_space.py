@@ -1,4 +1,4 @@
-"""What may be tried for a model: a domain for each parameter, points drawn from it, and a budget."""
+"""What may be tried for a model: a domain for each parameter, points in it, and a budget."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Among:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Bandwidths as quantiles of the distances between users, times a factor where one is drawn too."""
+    """Bandwidths as quantiles of the distances between users, times a factor if one is drawn."""
 
     level: Range
     times: Range | None = None
@@ -144,8 +144,8 @@ class Space:
     """A domain for each parameter that is tried, by its dotted name, such as `base.l2`.
 
     `fixed` are values that every point has; `same` lets one parameter have the value of another.
-    `kinds` names the components of which the space speaks: a model that has others there begins with
-    these, unless others were chosen.
+    `kinds` names the components of which the space speaks: a model that has others there begins
+    with these, unless others were chosen.
     """
 
     domains: Mapping[str, Domain] = field(default_factory=dict)
@@ -299,8 +299,8 @@ class Budget:
     Parameters
     ----------
     seconds : float, str or None, default None
-        The most seconds that the trials of a model take together, or a time as text, such as `"12min"`, `"2h"` or
-        `"600"`.
+        The most seconds that the trials of a model take together, or a time as text, such as
+        `"12min"`, `"2h"` or `"600"`.
     trials : int or None, default None
         The most trials of a model, finished or pruned.
 
@@ -336,7 +336,8 @@ class Budget:
         Parameters
         ----------
         value : Budget, float, str or None
-            A budget stays as it is, None is no budget; a number is one of seconds, and so is a text such as `"12min"`.
+            A budget stays as it is, None is no budget; a number is one of seconds, and so is a
+            text such as `"12min"`.
 
         Returns
         -------
@@ -391,7 +392,7 @@ class Budget:
 
 
 def read_seconds(value: float | str) -> float:
-    """Return the seconds that a number or a text such as `12min` stands for; refuse anything else."""
+    """Return the seconds that a number or a text such as `12min` means; refuse anything else."""
     seconds = value
     if isinstance(value, str):
         age = parse_age(value)

@@ -1,4 +1,4 @@
-"""Components from tables: models, and the strategies that they are composed of, changed by settings."""
+"""Components from tables: models, and the strategies that they are made of, changed by settings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def with_settings(
     seed: int,
     kinds: Kinds = _NOT_EXCHANGED,
 ) -> Component:
-    """Return a model or a strategy with the settings of a table, unfitted; seeds follow the command's.
+    """Return a model or a strategy with the settings of a table, unfitted.
 
-    A table in the table is for the component that is that parameter. Its entry `kind`, or a word in
-    place of the table, exchanges that component for another. `kinds` are those that this one might
-    have been.
+    Seeds follow the command's. A table in the table is for the component that is that parameter.
+    Its entry `kind`, or a word in place of the table, exchanges that component for another. `kinds`
+    are those that this one might have been.
     """
     annotations = parameters_of(type(component))
     _check_options(table, component, where, kinds)
@@ -63,7 +63,7 @@ def exchanged(component: object, kind: str, kinds: Kinds) -> Any:
 
 
 def kinds_of(owner: object, parameter: str) -> Kinds:
-    """Return the kinds that the component in a parameter may be of; none where it is no component."""
+    """Return the kinds that the component in a parameter may be of; none of any other value."""
     return _kinds(parameters_of(type(owner)).get(parameter))
 
 

@@ -1,4 +1,4 @@
-"""Unfitted models from the settings of a command: one, or one for each combination of values to choose from."""
+"""Unfitted models from settings, one for each combination of values to choose from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROLS = get_args(Control)
 
 
 def expand_names(names: Sequence[str]) -> list[str]:
-    """Return the names without doubles; `ensemble` and `dealt` are those controls of the local models among them."""
+    """Return the names without doubles; `ensemble` and `dealt` are those of the local models."""
     known = [*MODELS, *_CONTROLS]
     expanded: list[str] = []
     for name in names:
@@ -32,7 +32,7 @@ def expand_names(names: Sequence[str]) -> list[str]:
 
 
 def _controls(word: str, names: Sequence[str]) -> list[str]:
-    """Return the controls that a word stands for, in the order of the models that they belong to."""
+    """Return the controls that a word stands for, in the order of their local models."""
     records = [record for record in RECORDS.values() if record.control == word]
     controls = [record.name for name in names for record in records if name in record.control_of]
     if not controls:
@@ -45,7 +45,7 @@ def _controls(word: str, names: Sequence[str]) -> list[str]:
 
 
 def local_beside(name: str, names: Collection[str]) -> str | None:
-    """Return which of the named local models a control is the control of; None where there is none."""
+    """Return which of the named local models a control belongs to; None where there is none."""
     candidates = RECORDS[name].control_of if name in RECORDS else ()
     return next((local for local in candidates if local in names), None)
 
@@ -66,12 +66,12 @@ def dealt_control(local: Loca) -> Loca:
 def build_models(
     names: Sequence[str], settings: Mapping[str, Table], seed: int
 ) -> dict[str, list[Recommender]]:
-    """Return the candidates of each named model: one for each combination of the choices in its settings.
+    """Return the candidates of each named model, one for each combination of its choices.
 
     A control beside a local model of the same base has that model's base and number of models, a
     dealt one its mixtures too, in every variant that the local model may choose from, so that the
-    control may choose from the same; its own settings win. The settings of models that are not named
-    are checked too.
+    control may choose from the same; its own settings win. The settings of models that are not
+    named are checked too.
     """
     built: dict[str, list[Recommender]] = {}
     others = [name for name in settings if name in MODELS and name not in names]

@@ -73,14 +73,15 @@ class Given:
         elsewhere: Sequence[str] = (),
         inherit: Collection[str] = (),
     ) -> dict[str, Table]:
-        """Return a table for each section and model; --set and --choose win over options, these over the file.
+        """Return a table for each section and model.
 
-        A key without a section belongs to the only model of the command; `base.` belongs to every
-        model that has a base with such a parameter. A file may also speak of the sections and models
-        of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not.
-        A list is a choice where it stands for a model's parameter, unless it is one of tables, which
-        are components; a section's lists are lists. What --set and --choose say of a model also
-        holds for the base of those of the models that `inherit`, unless they say otherwise.
+        --set and --choose win over options, these over the file. A key without a section belongs to
+        the only model of the command; `base.` belongs to every model that has a base with such a
+        parameter. A file may also speak of the sections and models of other commands, `elsewhere`,
+        so that one file serves them all; --set and --choose may not. A list is a choice where it
+        stands for a model's parameter, unless it is one of tables, which are components; a section's
+        lists are lists. What --set and --choose say of a model also holds for the base of those of
+        the models that `inherit`, unless they say otherwise.
         """
         places = _Places((*sections, *models), sections, models, elsewhere)
         settings: dict[str, Table] = {name: {} for name in places.known}
@@ -138,7 +139,7 @@ class _Places:
         return self._of_several(where, path, written)
 
     def _of_several(self, where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
-        """Return the full paths of a parameter without its model: `base.` is of all that have it."""
+        """Return the full paths of a model's parameter; `base.` is of all that have it."""
         name = ".".join(path)
         # The kind of a component is a setting of what holds it.
         owner = path[:-2] if len(path) > 1 and path[-1] == KIND else path[:-1]
@@ -170,7 +171,7 @@ def _is_choice(value: Any) -> bool:
 
 
 def params_at(model: object, path: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of a model, or of the component at a path in it; none where there is none."""
+    """Return the parameters of the component at a path in a model; none where there is none."""
     component: object = model
     for name in path:
         component = get_params(component).get(name) if has_params(component) else None
@@ -285,7 +286,7 @@ def _plain(value: Any, owner: object, parameter: str) -> Any:
 
 
 def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
-    """Return a TOML file: the lines of comment first, then a table for each section, in their order."""
+    """Return a TOML file: the comments first, then a table for each section, in their order."""
     lines = [f"# {' '.join(line.split())}".rstrip() for line in comments]
 
     def write(path: str, table: Mapping[str, Any]) -> None:
@@ -311,7 +312,7 @@ def _toml_value(value: Any) -> str:
 
 
 def check_unwritable(path: Path, what: str) -> None:
-    """Refuses, before any work is done, a place that no file could be written to; `what` says what the file is for."""
+    """Refuse a place that no file could be written to; `what` says what the file is for."""
     if path.is_dir():
         raise ConfigError(f"{path}: expected a file {what}, found a folder; choose another name")
     parent = path.absolute().parent

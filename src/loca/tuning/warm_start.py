@@ -42,7 +42,7 @@ class TuningPlan:
     constraints: Mapping[str, SpaceConstraints] = field(default_factory=dict)
 
     def parents(self) -> dict[str, tuple[str, ...]]:
-        """Return the models that must be tuned before each: its base, and of a control its local model."""
+        """Return which models are tuned before each: its base, and a control's local model."""
         return {name: tuple(filter(None, self._parents(name))) for name in self.templates}
 
     def in_order(self) -> list[str]:
@@ -106,7 +106,7 @@ class TuningPlan:
         base = _base_of(self.templates[name])
         if base is None:
             return None, None
-        # Of local models with the same base that of the record comes first: loca-vae for ensemble-vae.
+        # Of local models with the same base that of the record comes first.
         beside = local_beside(name, self.templates)
         names = sorted(self.templates, key=lambda other: other != beside)
         local_models = {
@@ -145,12 +145,12 @@ def _most_alike(model: Recommender, others: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tuning one model came to: the best settings, what they reach on validation, and what it took.
+    """What tuning one model came to: the best settings, their validation score, and what it took.
 
-    `best` is unfitted; `settings` are those that set it apart from the catalogue's model, and all that were tried, as
-    a TOML file holds them. `seconds` are those of all trials of the study, in earlier runs too. `score_before` is what
-    the model reached as it was given, None where that trial failed; `importances` are the shares of the parameters in
-    the differences between trials.
+    `best` is unfitted; `settings` are those that set it apart from the catalogue's model, and all
+    that were tried, as a TOML file holds them. `seconds` are those of all trials of the study, in
+    earlier runs too. `score_before` is what the model reached as it was given, None where that
+    trial failed; `importances` are the shares of the parameters in the differences between trials.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Tuning:
 
 
 def shared_fits_of(path: Path) -> Path:
-    """Return the folder for what the trials of a study share: beside its file, where there is room."""
+    """Return the folder for what the trials of a study share, beside its file."""
     return path.absolute().with_name(f"{path.name}.shared-fits")
 
 
@@ -222,7 +222,7 @@ def plan_tuning(
 def _of_kinds(
     name: str, model: Recommender, space: Space, constraints: SpaceConstraints
 ) -> Recommender:
-    """Return a model with the kinds of components that a space is about, where no other was chosen."""
+    """Return a model with the kinds of components of a space, where no others were chosen."""
     for parameter, kind in space.kinds.items():
         component, usual = value_at(model, parameter), value_at(MODELS[name](), parameter)
         is_chosen = type(component) is not type(usual)
