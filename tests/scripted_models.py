@@ -130,6 +130,10 @@ class Scripted(NetworkModel[ScriptedNetwork]):
     def check_memory(self, matrix: csr_array, device: str) -> None:
         """It takes none."""
 
+    @property
+    def embedding_size(self) -> int:
+        return ITEMS
+
     def embed(self, histories: csr_array) -> Any:
         return histories.toarray()
 

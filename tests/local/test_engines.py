@@ -15,7 +15,7 @@ from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.local.engines import engine_for
 from loca.local.engines.differences.engine import Differences
-from loca.local.engines.engine import Engine, ManyFits, train
+from loca.local.engines.engine import Engine, ManyFits, copies_of, train
 from loca.local.engines.loop import Loop
 from loca.local.engines.stacked.engine import Stacked
 from loca.local.ensemble import Ensemble
@@ -28,7 +28,7 @@ from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.protocols import as_learning_by_epoch, as_linear
 from loca.models.rec_vae import RecVAE
-from loca.models.recommender import Recommender, TrainingData
+from loca.models.recommender import Recommender, TrainingData, clone
 from loca.models.slim import SLIM
 from loca.paper.stopping import StopEach
 from loca.persistence.fit_context import FitContext
@@ -141,6 +141,34 @@ def test_the_engine_that_suits_a_base_is_taken(
     assert Loca(base=base).engine_of(n_items) == engine
     assert Ensemble(base=base).engine_of(n_items) == engine
     assert Loca(base=base, engine=Loop()).engine_of(n_items) == Loop()
+
+
+@pytest.mark.parametrize("engine", [Loop(), Stacked()], ids=str)
+@pytest.mark.parametrize("shared", [0, 3])
+def test_in_shared_epochs_all_models_learn_from_all_users_alike(
+    engine: Engine, shared: int, planted_split: Split
+) -> None:
+    data = TrainingData.of(planted_split.train, device="cpu")
+    n_users = planted_split.train.n_users
+    weights = np.random.default_rng(0).uniform(0.1, 5, (2, n_users)).astype(np.float32)
+    base = small_vae(epochs=3)
+    fits = ManyFits(
+        models=copies_of(base, 2, seed=1, name="local model"),
+        data=data,
+        weights_of=weights.__getitem__,
+        name="local models",
+        shared_epochs=shared,
+    )
+    seeds = [model.seed for model in fits.models]  # type: ignore[attr-defined]
+    models = train(fits, engine)
+    histories = planted_split.test.history_matrix[:20]
+    for number, seed in enumerate(seeds):
+        alone = clone(base, seed=seed)
+        # Where every epoch is shared, nothing is left for the users of a community.
+        alone.fit(planted_split.train, user_weights=None if shared else weights[number])
+        np.testing.assert_allclose(
+            models.score_with(number, histories), alone.score(histories), atol=1e-4
+        )
 
 
 # -- A stranger's engine, and an executor ---------------------------------------------------------

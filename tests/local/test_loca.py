@@ -195,6 +195,15 @@ def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
     assert model.selected().communities.embedding is None
 
 
+def test_a_refit_has_the_epochs_of_the_embedder_that_validation_chose() -> None:
+    split = scripted_split()
+    kernels = clone(FOR_EVERYBODY, embedding=Scripted(script=(WRONG, RIGHT, WRONG)))
+    model = Loca(base=EASE(), communities=kernels)
+    selected = model.fit(split.train, validation=split.validation).selected()
+    assert model.communities.embedding.epochs == 3
+    assert selected.communities.embedding.epochs == 2
+
+
 def test_a_base_without_an_encoder_is_embedded_by_an_svd(planted_split: Split) -> None:
     model = small_loca(communities=small_kernels(embedding=None)).fit(planted_split.train)
     assert isinstance(model.local_.communities.embedder, TruncatedSVD)
