@@ -9,7 +9,7 @@ import polars
 import pytest
 
 import loca
-from loca.registry import MODELS, ModelRecord, register
+from loca.registry import MODELS, RECORDS, ModelRecord, register
 from own_parts import (
     CLASSES,
     FIRST_PLACE,
@@ -123,7 +123,7 @@ def test_models_are_compared(split: loca.Split) -> None:
 def registered() -> str:
     register(ModelRecord("own-parts", own_model, label="Own"))
     yield "own-parts"
-    del MODELS["own-parts"]
+    del MODELS["own-parts"], RECORDS["own-parts"]
 
 
 def test_parameters_are_set_by_name(registered: str) -> None:
