@@ -50,15 +50,17 @@ class LearnedStore(LearnedField):
 class LearnedPartStore(LearnedPart):
     """All parts, of any names."""
 
-    def write(self, name: str, value: dict[str, Any], state: ModelState) -> None:
-        state.parts.update(value)
+    def parts(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        return value
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> dict[str, Any]:
         parts = dict(state.parts)
         state.parts.clear()
-        for part in parts.values():
-            self.check(part, sizes)
         return parts
+
+    def validate(self, value: dict[str, Any], sizes: Sizes, owner: Any) -> None:
+        for part in value.values():
+            super().validate(part, sizes, owner)
 
 
 @dataclass(kw_only=True, eq=False)

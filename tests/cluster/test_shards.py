@@ -32,7 +32,7 @@ from loca.models.early_stopping import BestWeights
 from loca.models.recommender import clone
 from loca.paper.stopping import StopEach
 from loca.persistence.learned import parts_of, restored
-from loca.persistence.manifest import ModelState
+from loca.persistence.manifest import ModelState, SavedAt
 from loca.persistence.model_tree import FORMAT, VERSION
 from loca.persistence.sealed_json import open_sealed, sealed_json
 
@@ -469,13 +469,15 @@ def test_finished_shards_stay_until_the_work_has_ended_well(
 
 def test_a_saved_model_takes_over_no_other_file(planted_split: Split, tmp_path: Path) -> None:
     model = fit(CASES["EASEs of mixtures"], planted_split, ShardExecutor(tmp_path / "work"))
-    part = model.local_.models.parts_[0].saved_in_
+    shard = model.local_.models.parts_[0]
+    part = shard.saved_in_.folder
     manifest = (part / "model.json").read_bytes()
     (tmp_path / "secret.safetensors").write_bytes(b"secret")
     body = open_sealed(manifest, FORMAT, VERSION)
     arrays = next(one["arrays"] for one in body["model"]["parts"].values())
     arrays["file"] = "../../../secret.safetensors"
     (part / "model.json").write_bytes(sealed_json(FORMAT, VERSION, body))
+    shard.saved_in_ = SavedAt.of(part)
     with pytest.raises(ModelFileError, match="is not a data file of a loca model"):
         model.save(tmp_path / "m")
 

@@ -25,6 +25,7 @@ from loca.models.recommender import clone, fitted
 from loca.persistence import load_model, save_model
 from loca.persistence.learned import (
     Learner,
+    declare,
     learned,
     learned_bytes,
     learned_fact,
@@ -41,11 +42,12 @@ from loca.persistence.learned import (
     supports_new_items,
     with_items,
 )
-from loca.persistence.manifest import ModelState, Persistent
+from loca.persistence.learned_fields import LearnedField, Sizes
+from loca.persistence.manifest import ModelState, Persistent, SavedAt
 from loca.persistence.sealed_json import seal
-from loca.registry import KINDS as CATALOGUE
 from loca.typing import FloatArray, IntArray
 from own_parts import CLASSES, Together, own_model
+from saved_model_examples import Tree
 
 
 def is_fraction(value: Any) -> bool:
@@ -418,10 +420,10 @@ def test_an_unknown_entry_of_a_model_is_refused(folder: Path) -> None:
 
 
 def test_a_model_that_is_a_part_of_itself_is_not_saved(tmp_path: Path) -> None:
-    models = SeparateModels()
-    models.models_ = (models,)  # type: ignore[assignment]
-    with pytest.raises(ModelFileError, match="'models 0': a model cannot be saved that is a part"):
-        save_model(models, tmp_path / "m")
+    tree = Tree()
+    tree.parts_ = {"same": tree}
+    with pytest.raises(ModelFileError, match="'same': a model cannot be saved that is a part"):
+        save_model(tree, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
 
@@ -524,7 +526,12 @@ def test_more_items_get_zeros_and_what_was_made_of_arrays_goes() -> None:
     assert with_items(rows, 3)._sums == []
     with pytest.raises(NotImplementedError, match="LearnedSparse cannot grow"):
         with_items(everything(3), 5)
-    assert supports_new_items(everything())
+    assert not supports_new_items(everything())
+    assert supports_new_items(everything().hands_)
+    with pytest.raises(NotImplementedError, match=r"'items \+ 1',\) cannot grow"):
+        with_items(rows, 4)
+    assert not supports_new_items(rows)
+    assert not supports_new_items(loca.EASE().fit(csr_array(np.eye(3, dtype=np.float32))))
 
 
 def test_all_parts_move() -> None:
@@ -618,8 +625,110 @@ def test_communities_of_other_items_than_the_models_are_refused(
         combiner=local.combiner,
         description=local.description,
     )
-    mixed.save(tmp_path / "m")
-    assert "models: expected 20 items, found 30" in refusal(tmp_path / "m", CATALOGUE)
+    with pytest.raises(ModelFileError, match="cannot be saved: local: expected 30 items, found 20"):
+        mixed.save(tmp_path / "m")
+    state = state_of(local)
+    state.parts["communities"] = local_of(other).communities
+    with pytest.raises(ModelFileError, match="models: expected 20 items, found 30"):
+        restored(CommunityModels, {}, state)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("weights_", np.full((4, 2), np.nan, np.float32), "weights: expected finite numbers"),
+        ("weights_", np.ones((4, 2)), "weights: expected shape .*, found .* of float64"),
+        ("weights_", np.ones((5, 2), np.float32), "square: expected shape"),
+        ("weights_", [[1.0]], "weights: expected a numpy array, found list"),
+        ("neighbours_", csr_array(np.full((4, 4), np.inf, "f4")), "neighbours: expected finite"),
+        ("neighbours_", np.eye(4, dtype=np.float32), "neighbours: expected a csr_array"),
+        ("share_", 2.0, "share: expected"),
+        ("all_", (), "all: expected at least one part, found none"),
+        ("all_", (None, inner(4)), "all: expected all of 2 parts, found 1"),
+        ("all_", (inner(3),), "all: expected 4 items, found 3"),
+        ("hands_", inner(4), "hands: expected a Hands, found Inner"),
+    ],
+)
+def test_what_no_load_would_accept_is_not_saved(
+    name: str, value: Any, problem: str, tmp_path: Path
+) -> None:
+    model = everything()
+    setattr(model, name, value)
+    with pytest.raises(ModelFileError, match=f"Everything: cannot be saved: {problem}"):
+        save_model(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPair(LearnedField):
+    """Two parts, as another module may declare them."""
+
+    tells: bool = True
+
+    def write(self, name: str, value: Any, state: ModelState) -> None:
+        state.parts.update({f"{name} left": value[0], f"{name} right": value[1]})
+
+    def parts(self, name: str, value: Any) -> dict[str, Any]:
+        return {f"{name} left": value[0], f"{name} right": value[1]} if self.tells else {}
+
+    def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
+        return state.parts.pop(f"{name} left"), state.parts.pop(f"{name} right")
+
+
+@dataclass(kw_only=True, eq=False)
+class Pair(Learner):
+    """A model with two parts in one field."""
+
+    pair_: Any = declare(LearnedPair())
+
+
+@dataclass(kw_only=True, eq=False)
+class SilentPair(Learner):
+    """A model whose field does not tell of its parts."""
+
+    pair_: Any = declare(LearnedPair(tells=False))
+
+
+def test_the_parts_of_a_field_of_another_module_are_saved(tmp_path: Path) -> None:
+    model = Pair()
+    model.pair_ = (inner(3, 0), inner(3, 1))
+    save_model(model, tmp_path / "m")
+    loaded = load_model(tmp_path / "m", {"Pair": Pair, "Inner": Inner})
+    for part, loaded_part in zip(model.pair_, loaded.pair_, strict=True):
+        np.testing.assert_array_equal(loaded_part.vectors_, part.vectors_)
+    silent = SilentPair()
+    silent.pair_ = model.pair_
+    with pytest.raises(ModelFileError, match="parts does not return the parts"):
+        save_model(silent, tmp_path / "silent")
+
+
+# -- Parts that a folder holds already ------------------------------------------------------------
+
+
+def test_only_what_a_folder_still_holds_is_linked(tmp_path: Path) -> None:
+    kinds = {"Pair": Pair, "Inner": Inner, "Hands": Hands}
+    hands = Hands()
+    hands.rounds_ = 3
+    hands.inner_ = inner(4)
+    save_model(hands, tmp_path / "old")
+    loaded = load_model(tmp_path / "old", kinds)
+    loaded.saved_in_ = SavedAt.of(tmp_path / "old")
+    whole = Pair()
+    whole.pair_ = (loaded, loaded.inner_)
+    save_model(whole, tmp_path / "linked")
+    assert len(list((tmp_path / "linked").glob("arrays-*"))) == 1  # the inner one, once
+    again = load_model(tmp_path / "linked", kinds)
+    assert again.pair_[0].inner_ is again.pair_[1]
+    np.testing.assert_array_equal(again.pair_[1].vectors_, hands.inner_.vectors_)
+    other = Hands()
+    other.rounds_ = 5
+    other.inner_ = inner(4, 9)
+    save_model(other, tmp_path / "old")
+    save_model(loaded, tmp_path / "written")
+    written = load_model(tmp_path / "written", kinds)
+    assert written.rounds_ == 3
+    np.testing.assert_array_equal(written.inner_.vectors_, hands.inner_.vectors_)
+    assert with_items(loaded, 5).saved_in_ is None
 
 
 def test_a_model_that_stands_on_every_level_twice_is_read_in_no_time(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError, NotFittedError
 from loca.persistence import load_model, save_model
 from loca.persistence.atomic_write import MAX_JSON
+from loca.persistence.learned import Learner, learned
 from loca.persistence.sealed_json import seal
 from saved_model_examples import (
     KINDS,
@@ -484,7 +486,12 @@ def test_parameters_that_the_model_refuses_are_refused_with_its_words(folder: Pa
 
 
 def test_a_state_that_the_model_refuses_is_refused_in_one_line(tmp_path: Path) -> None:
-    leaf = Leaf()
+    @dataclass(kw_only=True, eq=False)
+    class OtherLeaf(Learner):
+        weights_: Any = learned("rows", dtype=np.float64)
+
+    OtherLeaf.__name__ = "Leaf"
+    leaf = OtherLeaf()
     leaf.weights_ = np.zeros(3)
     save_model(leaf, tmp_path / "m")
     line = refusal(tmp_path / "m")
@@ -673,7 +680,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
     broken = Tree()
     broken.parts_ = {"local": [Tree()]}
     with pytest.raises(
-        ModelFileError, match="Tree, part 'local': expected a fitted model, found list"
+        ModelFileError, match="Tree: cannot be saved: parts: expected a Learner, found list"
     ):
         save_model(broken, tmp_path / "m")
     with pytest.raises(NotFittedError):

@@ -36,6 +36,7 @@ from loca.models.recommender import Recommender, TrainingData, UserWeights, get_
 from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import file_name_of
 from loca.persistence.fit_context import FitContext
+from loca.persistence.manifest import SavedAt
 from loca.persistence.model_io import load_model, save_model
 from loca.persistence.train_data import read_recency
 from loca.progress import say
@@ -448,5 +449,5 @@ def load_part(job: Job, storage: Storage, shard: int, centre: Recommender | None
             f"{folder}: expected the local models of a shard, found {type(models).__name__}"
         )
     models = models.with_centre(centre)
-    models.saved_in_ = folder
+    models.saved_in_ = SavedAt.of(folder)
     return models

@@ -6,7 +6,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import score_on
 from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData, is_epoch
 from loca.persistence.learned import Learner, learned_fact, learned_parts
+from loca.persistence.manifest import SavedAt
 from loca.typing import IntArray
 
 ScoreWith = Callable[[int, csr_array], AnyScores]
@@ -44,7 +44,7 @@ class LocalModels(Learner, ABC):
         How many epochs the models learned for; None where they do not learn by epoch.
     device : torch.device or None
         Where blended scores lie, as a tensor; None gives an array.
-    saved_in_ : Path or None
+    saved_in_ : SavedAt or None
         A folder that holds them as they are, if any does.
     """
 
@@ -53,7 +53,7 @@ class LocalModels(Learner, ABC):
     )
 
     device: torch.device | None = field(default=None, init=False)
-    saved_in_: Path | None = field(default=None, init=False)
+    saved_in_: SavedAt | None = field(default=None, init=False)
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -55,23 +55,21 @@ class LearnedPart(LearnedField):
     shared: tuple[str, ...] = ()
 
     def write(self, name: str, value: Any, state: ModelState) -> None:
-        state.parts[name] = value
+        state.parts.update(self.parts(name, value))
+
+    def parts(self, name: str, value: Any) -> dict[str, Any]:
+        return {name: value}
 
     def is_stored(self, name: str, state: ModelState) -> bool:
         return name in state.parts
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        part = state.parts.pop(name)
-        self.check(part, sizes)
-        return part
+        return state.parts.pop(name)
 
-    def check(self, part: Any, sizes: Sizes) -> None:
-        """Refuse a part of another kind, or of other sizes."""
-        if not isinstance(part, self.kind):
-            raise ValueError(f"expected a {self.kind.__name__}, found {type(part).__name__}")
-        for size, actual in self.sizes(part).items():
-            if sizes.setdefault(size, actual) != actual:
-                raise ValueError(f"expected {sizes[size]} {size}, found {actual}")
+    def validate(self, value: Any, sizes: Sizes, owner: Any) -> None:
+        if not isinstance(value, self.kind):
+            raise ValueError(f"expected a {self.kind.__name__}, found {type(value).__name__}")
+        super().validate(value, sizes, owner)
 
     def sizes(self, value: Any) -> Sizes:
         sizes = {size: size_of(value, size) for size in self.shared}
@@ -79,6 +77,12 @@ class LearnedPart(LearnedField):
 
     def selected(self, value: Any, parameter: Any) -> Any:
         return value.selected()
+
+    def can_grow(self, value: Any) -> bool:
+        if size_of(value, ITEMS) is None:
+            return True
+        takes_new_items = isinstance(value, Persistent) and value.takes_new_items
+        return takes_new_items and supports_new_items(value)
 
     def with_items(self, value: Any, n_items: int) -> Any:
         return with_items(value, n_items) if ITEMS in self.shared else value
@@ -93,9 +97,11 @@ class LearnedParts(LearnedField):
 
     def write(self, name: str, value: Any, state: ModelState) -> None:
         state.facts[name] = [part is not None for part in value]
-        for number, part in enumerate(value):
-            if part is not None:
-                self.part.write(f"{name} {number}", part, state)
+        state.parts.update(self.parts(name, value))
+
+    def parts(self, name: str, value: Any) -> dict[str, Any]:
+        numbered = enumerate(value)
+        return {f"{name} {number}": part for number, part in numbered if part is not None}
 
     def is_stored(self, name: str, state: ModelState) -> bool:
         return name in state.facts
@@ -104,18 +110,26 @@ class LearnedParts(LearnedField):
         is_there = state.facts.pop(name)
         if type(is_there) is not list or not all(type(value) is bool for value in is_there):
             raise ValueError(f"expected a list of true and false, found {is_there!r:.60}")
-        if not any(is_there):
-            raise ValueError("expected at least one part, found none")
-        if not self.gaps and not all(is_there):
-            raise ValueError(f"expected all of {len(is_there)} parts, found {sum(is_there)}")
         return tuple(
             self.part.read(f"{name} {number}", state, sizes, owner) if is_part else None
             for number, is_part in enumerate(is_there)
         )
 
+    def validate(self, value: Any, sizes: Sizes, owner: Any) -> None:
+        parts = [part for part in value if part is not None]
+        if not parts:
+            raise ValueError("expected at least one part, found none")
+        if not self.gaps and len(parts) < len(value):
+            raise ValueError(f"expected all of {len(value)} parts, found {len(parts)}")
+        for part in parts:
+            self.part.validate(part, sizes, owner)
+
     def sizes(self, value: Any) -> Sizes:
         first = next(part for part in value if part is not None)
         return self.part.sizes(first)
+
+    def can_grow(self, value: Any) -> bool:
+        return all(self.part.can_grow(part) for part in value if part is not None)
 
     def selected(self, value: Any, parameter: Any) -> Any:
         pairs = zip(value, parameter, strict=True)
@@ -263,20 +277,43 @@ def _stored_name(name: str) -> str:
 
 
 def state_of(learner: Persistent) -> ModelState:
-    """Return all that was learned, as a folder stores it beside the parameters."""
+    """Return all that was learned, as a folder stores it beside the parameters.
+
+    What no load would accept is refused here too, field by field. `check` of the class is for
+    loads: it may bring what was loaded to where it answers.
+    """
     _check_all_declared(learner)
+    kind = type(learner).__name__
+    sizes = _sizes_in(stored_params(learner))
     state = ModelState()
     for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
-        if value is not None:
-            values = ModelState()
-            learned_field.write(_stored_name(name), value, values)
-            state.update(values, owner=type(learner).__name__)
-        elif not learned_field.optional:
-            raise NotFittedError(
-                f"this {type(learner).__name__} has not been fitted; call fit(train) first"
-            )
+        stored_name = _stored_name(name)
+        if value is None:
+            if learned_field.optional:
+                continue
+            raise NotFittedError(f"this {kind} has not been fitted; call fit(train) first")
+        try:
+            learned_field.validate(value, sizes, learner)
+        except ValueError as error:
+            raise ModelFileError(f"{kind}: cannot be saved: {stored_name}: {error}") from error
+        state.update(_written(learned_field, stored_name, value, owner=kind), owner=kind)
     return state
+
+
+def _written(learned_field: LearnedField, name: str, value: Any, owner: str) -> ModelState:
+    """Return the state of one field; refuse a part of which `LearnedField.parts` does not know."""
+    state = ModelState()
+    learned_field.write(name, value, state)
+    if state.parts.keys() != learned_field.parts(name, value).keys():
+        kind = type(learned_field).__name__
+        raise ModelFileError(f"{owner}: {kind}.parts does not return the parts of {name!r}")
+    return state
+
+
+def _sizes_in(params: Mapping[str, Any]) -> Sizes:
+    """Return the parameters that may be sizes."""
+    return {name: value for name, value in params.items() if type(value) is int}
 
 
 def _check_all_declared(learner: Any) -> None:
@@ -287,7 +324,7 @@ def _check_all_declared(learner: Any) -> None:
             f"{name_of_class}: cannot be saved, as it is no dataclass; write @dataclass above the "
             "class, and declare what it learns with `learned`"
         )
-    declared = {declared.name for declared in fields(learner)}
+    declared = {declared.name for declared in fields(learner)} | vars(Persistent).keys()
     for name, value in getattr(learner, "__dict__", {}).items():
         if name.endswith("_") and value is not None and name not in declared:
             raise ModelFileError(
@@ -298,12 +335,12 @@ def _check_all_declared(learner: Any) -> None:
 
 def parts_of(learner: Persistent) -> dict[str, Any]:
     """Return the fitted parts of an object by the names under which a folder stores them."""
-    state = ModelState()
+    parts: dict[str, Any] = {}
     for name, learned_field in _fields_of(learner).items():
         value = getattr(learner, name)
-        if isinstance(learned_field, LearnedPart | LearnedParts) and value is not None:
-            learned_field.write(_stored_name(name), value, state)
-    return state.parts
+        if value is not None:
+            parts |= learned_field.parts(_stored_name(name), value)
+    return parts
 
 
 def stored_params(learner: Persistent) -> dict[str, Any]:
@@ -348,18 +385,20 @@ def _read_values(
 ) -> dict[str, Any]:
     """Return the learned fields of a state by name; refuse what does not fit, or is left over."""
     unread = state.copy()
-    sizes = {name: value for name, value in params.items() if type(value) is int}
+    sizes = _sizes_in(params)
     values: dict[str, Any] = {}
     for name, learned_field in declared.items():
         stored_name = _stored_name(name)
         if learned_field.optional and not learned_field.is_stored(stored_name, unread):
             continue
         try:
-            values[name] = learned_field.read(stored_name, unread, sizes, owner)
+            value = learned_field.read(stored_name, unread, sizes, owner)
+            learned_field.validate(value, sizes, owner)
         except KeyError as error:
             raise ModelFileError(f"{kind}: {error.args[0]} is missing") from error
         except ValueError as error:
             raise ModelFileError(f"{kind}: {stored_name}: {error}") from error
+        values[name] = value
     for unknown in unread.names():
         nearest = did_you_mean(unknown, map(_stored_name, declared))
         raise ModelFileError(f"{kind}: {unknown!r:.60} is nothing that it learns{nearest}")
@@ -424,6 +463,8 @@ def with_items(learner: AnyPart, n_items: int) -> AnyPart:
     larger: Any = copy.copy(learner)
     for name, value in changes.items():
         object.__setattr__(larger, name, value)
+    if larger.saved_in_ is not None:
+        object.__setattr__(larger, "saved_in_", None)
     for cached in fields(larger):
         if cached.name.startswith("_"):  # it was made of the arrays, and is made again
             object.__setattr__(larger, cached.name, _default_of(cached))
@@ -437,10 +478,12 @@ def _default_of(declared: dataclasses.Field[Any]) -> Any:
 
 
 def supports_new_items(learner: Any) -> bool:
-    """Return whether its arrays can grow by new items: those of all parts are declared."""
-    parts = [part for part in parts_of(learner).values() if size_of(part, ITEMS) is not None]
+    """Return whether `with_items` works: all that was learned of items can grow."""
+    values = {name: getattr(learner, name) for name in _fields_of(learner)}
     return all(
-        isinstance(part, Persistent) and getattr(part, "takes_new_items", True) for part in parts
+        learned_field.can_grow(values[name])
+        for name, learned_field in _fields_of(learner).items()
+        if values[name] is not None
     )
 
 
@@ -455,4 +498,10 @@ def move_parts(learner: Any, device: str) -> None:
 
 def learned_bytes(learner: Any) -> int:
     """Return how many bytes its arrays take, without those of its parts."""
-    return sum(array.nbytes for array in state_of(learner).arrays.values())
+    n_bytes = 0
+    for name, learned_field in _fields_of(learner).items():
+        value = getattr(learner, name)
+        if value is not None:
+            state = _written(learned_field, name, value, owner=type(learner).__name__)
+            n_bytes += sum(array.nbytes for array in state.arrays.values())
+    return n_bytes

@@ -39,12 +39,25 @@ class LearnedField(ABC):
 
     @abstractmethod
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        """Take a value out of a state and check it: what all fields leave there is refused.
+        """Take a value out of a state: what all fields leave there is refused.
 
-        Raise KeyError where it is missing, and ValueError where it is wrong. `sizes` are those that
-        are known so far, and grow. `owner` is the object with its parameters; it is None where the
-        object is made of its learned fields.
+        Raise KeyError where it is missing, and ValueError where no value can be made of what is
+        there; `validate` looks at the value. `owner` is the object with its parameters, which a
+        network is built from; it is None where the object is made of its learned fields.
         """
+
+    def validate(self, value: Any, sizes: Sizes, owner: Any) -> None:
+        """Refuse a value that does not fit, by ValueError; a save and a load both ask.
+
+        `sizes` are those that are known so far, and grow.
+        """
+        for size, actual in self.sizes(value).items():
+            if sizes.setdefault(size, actual) != actual:
+                raise ValueError(f"expected {sizes[size]} {size}, found {actual}")
+
+    def parts(self, name: str, value: Any) -> dict[str, Any]:
+        """Return the fitted objects in a value by the names under which `write` stores them."""
+        return {}
 
     def is_stored(self, name: str, state: ModelState) -> bool:
         """Return whether a state holds the value, or a piece of it; it is asked where optional."""
@@ -57,6 +70,10 @@ class LearnedField(ABC):
     def selected(self, value: Any, parameter: Any) -> Any:
         """Return what the selected parameter becomes, in place of its present value."""
         return value
+
+    def can_grow(self, value: Any) -> bool:
+        """Return whether `with_items` works."""
+        return ITEMS not in self.sizes(value)
 
     def with_items(self, value: Any, n_items: int) -> Any:
         """Return the value for more items than it was learned with."""
@@ -83,7 +100,12 @@ class LearnedArray(LearnedField):
         return name in state.arrays
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Array:
-        array = state.arrays.pop(name)
+        return state.arrays.pop(name)
+
+    def validate(self, value: Array, sizes: Sizes, owner: Any) -> None:
+        array = value
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"expected a numpy array, found {type(array).__name__}")
         if array.ndim == len(self.shape):
             for size, actual in self.sizes(array).items():
                 sizes.setdefault(size, actual)
@@ -98,7 +120,6 @@ class LearnedArray(LearnedField):
             )
         if self.finite and not is_finite(array):
             raise ValueError("expected finite numbers")
-        return array
 
     def _expected_size(self, size: str | int, sizes: Sizes) -> str | int:
         """Return how long an axis must be, or its name where that is not known."""
@@ -115,12 +136,21 @@ class LearnedArray(LearnedField):
                 sizes.setdefault(name, actual - more)
         return sizes
 
+    def can_grow(self, value: Array) -> bool:
+        # What comes last in an axis of "items + 1" is no item: zeros behind it would be wrong.
+        names = [_named_size(size) for size in self.shape if isinstance(size, str)]
+        return all(more == 0 for name, more in names if name == ITEMS)
+
     def with_items(self, value: Array, n_items: int) -> Array:
+        if self.sizes(value).get(ITEMS, n_items) == n_items:
+            return value
+        if not self.can_grow(value):
+            raise NotImplementedError(f"an array of shape {self.shape} cannot grow by new items")
         growths = [
             (0, n_items - actual if size == ITEMS else 0)
             for size, actual in zip(self.shape, value.shape, strict=True)
         ]
-        return np.pad(value, growths) if any(more for _, more in growths) else value
+        return np.pad(value, growths)
 
 
 def _named_size(size: str) -> tuple[str, int]:
@@ -149,26 +179,40 @@ class LearnedSparse(LearnedField):
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> csr_array:
         data, indices, indptr = (state.arrays.pop(f"{name}_{piece}") for piece in _SPARSE_ARRAYS)
-        if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-            raise ValueError(
-                "expected 32-bit numbers with whole numbers as indices, "
-                f"found {data.dtype}, {indices.dtype} and {indptr.dtype}"
-            )
-        if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
-            raise ValueError("its arrays do not fit each other")
-        if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
-            raise ValueError(f"its rows do not rise from 0 to {len(data)}")
+        _check_layout(data, indices, indptr)
         n_items = len(indptr) - 1
-        if sizes.setdefault(ITEMS, n_items) != n_items:
-            raise ValueError(f"expected {sizes[ITEMS]} items, found {n_items}")
-        if len(data) and (indices.min() < 0 or indices.max() >= n_items):
-            raise ValueError(f"an item lies outside 0 … {n_items - 1}")
-        if not is_finite(data):
-            raise ValueError("expected finite numbers")
         return csr_array((data, indices, indptr), shape=(n_items, n_items))
+
+    def validate(self, value: csr_array, sizes: Sizes, owner: Any) -> None:
+        if not isinstance(value, csr_array):
+            raise ValueError(f"expected a csr_array, found {type(value).__name__}")
+        _check_layout(value.data, value.indices, value.indptr)
+        n_items = len(value.indptr) - 1
+        if value.shape != (n_items, n_items):
+            raise ValueError(f"expected items × items, found {value.shape}")
+        if (value.indptr[1:] < value.indptr[:-1]).any():
+            raise ValueError(f"its rows do not rise from 0 to {len(value.data)}")
+        super().validate(value, sizes, owner)
+        if len(value.data) and (value.indices.min() < 0 or value.indices.max() >= n_items):
+            raise ValueError(f"an item lies outside 0 … {n_items - 1}")
+        if not is_finite(value.data):
+            raise ValueError("expected finite numbers")
 
     def sizes(self, value: csr_array) -> Sizes:
         return {ITEMS: value.shape[0]}
+
+
+def _check_layout(data: Array, indices: Array, indptr: Array) -> None:
+    """Refuse three arrays that no sparse matrix can be made of as they are."""
+    if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
+        raise ValueError(
+            "expected 32-bit numbers with whole numbers as indices, "
+            f"found {data.dtype}, {indices.dtype} and {indptr.dtype}"
+        )
+    if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
+        raise ValueError("its arrays do not fit each other")
+    if indptr[0] != 0 or indptr[-1] != len(data):
+        raise ValueError(f"its rows do not rise from 0 to {len(data)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,15 +223,21 @@ class LearnedWeights(LearnedField):
     sparse: LearnedSparse
 
     def write(self, name: str, value: Any, state: ModelState) -> None:
-        kind = self.sparse if isinstance(value, csr_array) else self.dense
-        kind.write(name, value, state)
+        self._form_of(value).write(name, value, state)
 
     def is_stored(self, name: str, state: ModelState) -> bool:
         return self.dense.is_stored(name, state) or self.sparse.is_stored(name, state)
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        kind = self.sparse if self.sparse.is_stored(name, state) else self.dense
-        return kind.read(name, state, sizes, owner)
+        is_sparse = self.sparse.is_stored(name, state)
+        form = self.sparse if is_sparse else self.dense
+        return form.read(name, state, sizes, owner)
+
+    def validate(self, value: Any, sizes: Sizes, owner: Any) -> None:
+        self._form_of(value).validate(value, sizes, owner)
+
+    def _form_of(self, value: Any) -> LearnedArray | LearnedSparse:
+        return self.sparse if isinstance(value, csr_array) else self.dense
 
     def sizes(self, value: Any) -> Sizes:
         return {ITEMS: value.shape[0]}
@@ -207,11 +257,12 @@ class LearnedFact(LearnedField):
         return name in state.facts
 
     def read(self, name: str, state: ModelState, sizes: Sizes, owner: Any) -> Any:
-        value = state.facts.pop(name)
+        return state.facts.pop(name)
+
+    def validate(self, value: Any, sizes: Sizes, owner: Any) -> None:
         try:
             is_valid = self.is_valid(value)
         except _NOT_VALID:
             is_valid = False
         if not is_valid:
             raise ValueError(f"expected {self.expected}, found {value!r:.60}")
-        return value

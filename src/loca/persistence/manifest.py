@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.persistence.arrays import DTYPES, check_types, dump_json
+from loca.persistence.atomic_write import MANIFEST, read_plain
 
 Kinds = Mapping[str, type]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -75,8 +78,50 @@ class ModelState:
             values.update(more)
 
 
+@dataclass(frozen=True)
+class SavedAt:
+    """A folder that holds an object as it is, with the checksum of its manifest.
+
+    Another save over the folder gives it another checksum: then it holds something else.
+    """
+
+    folder: Path
+    checksum: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return a folder as it is now."""
+        return cls(folder, zlib.crc32(read_plain(folder / MANIFEST)))
+
+    def is_unchanged(self) -> bool:
+        """Return whether the folder still holds what it held."""
+        path = self.folder / MANIFEST
+        return path.exists() and type(self).of(self.folder) == self
+
+
 class Persistent:
-    """What declares the fields that it learns (`loca.persistence.learned`) and is saved by them."""
+    """What declares the fields that it learns (`loca.persistence.learned`) and is saved by them.
+
+    What this package asks of such an object stands here, with what holds for one that says
+    nothing else. A model may have `train_data_`, `report_` and `remarks_` too: these belong to the
+    whole that a folder holds, and to no part of it.
+
+    Attributes
+    ----------
+    takes_new_items : bool
+        Whether it can be made larger for new items as far as its declared fields can.
+    saved_in_ : SavedAt or None
+        Where it was loaded from, set by whoever loaded it and leaves it as it is
+        (`loca.cluster.shards.load_part`): a save then links the files instead of writing them
+        again. A copy that holds anything else must have None.
+    """
+
+    saved_in_: SavedAt | None = None
+
+    @property
+    def takes_new_items(self) -> bool:
+        """Whether it can be made larger for new items."""
+        return True
 
     def check(self) -> None:
         """Refuse learned fields that do not fit each other; called when they were loaded."""

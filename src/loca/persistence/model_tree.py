@@ -105,9 +105,9 @@ class TreeWriter:
         if id(model) in self._unfinished:
             raise ModelFileError(f"{where}: a model cannot be saved that is a part of itself")
         self._unfinished.add(id(model))
-        folder = getattr(model, "saved_in_", None)
-        if folder is not None and (folder / MANIFEST).exists():
-            tree = self._take_over(folder, path)
+        if model.saved_in_ is not None and model.saved_in_.is_unchanged():
+            tree = self._take_over(model.saved_in_.folder, path)
+            self._note_parts(model, tree, path)
         else:
             tree = self._write_alone(model, where)
         for name, part in parts_of(model).items():
@@ -140,6 +140,16 @@ class TreeWriter:
         """Return the manifest of a model that a folder holds, without a look at its arrays."""
         manifest, _ = open_manifest(folder / MANIFEST, read_plain(folder / MANIFEST))
         return self._linked(manifest["model"], folder, manifest["files"], path)
+
+    def _note_parts(self, model: Any, tree: dict[str, Any], path: str) -> None:
+        """Note where the parts of a model stand that was taken over as a tree."""
+        for name, part in parts_of(model).items():
+            if name in tree["parts"]:
+                part_tree = tree["parts"][name]
+                part_path = _inside(path, name)
+                self._written_at.setdefault(id(part), part_tree.get("same_as", part_path))
+                if "same_as" not in part_tree:
+                    self._note_parts(part, part_tree, part_path)
 
     def _linked(
         self, tree: dict[str, Any], folder: Path, sizes: Mapping[str, Any], path: str
