@@ -832,9 +832,12 @@ class Recommender(BaseEstimator):
 
     def count_items(self) -> int:
         """Count the items that it scores."""
-        for name, learned_field in learned_fields(type(self)).items():
-            value = fitted(getattr(self, name), self) if not learned_field.optional else None
-            if value is not None and "items" in (sizes := learned_field.sizes(value)):
+        kind: Any = type(self)
+        for name, learned_field in learned_fields(kind).items():
+            if learned_field.optional:
+                continue
+            sizes = learned_field.sizes(fitted(getattr(self, name), self))
+            if "items" in sizes:
                 return sizes["items"]
         raise NotImplementedError
 
