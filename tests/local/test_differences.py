@@ -476,7 +476,8 @@ def test_large_products_by_mkl_are_those_of_scipy(monkeypatch: pytest.MonkeyPatc
     first, second = random_matrix(32, (7, 40)), random_matrix(33, (40, 30))
     expected = (first @ second).toarray()
     np.testing.assert_array_equal(dense_product(first, second), expected)
-    monkeypatch.setattr(answers_file, "_MULTIPLICATIONS_FOR_MKL", 0)
+    monkeypatch.setattr(answers_file, "USERS_FOR_MKL", 7)
+    monkeypatch.setattr(answers_file, "MULTIPLICATIONS_FOR_MKL", 0)
     np.testing.assert_allclose(dense_product(first, second), expected, rtol=1e-6)
 
 

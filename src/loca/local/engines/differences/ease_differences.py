@@ -27,10 +27,11 @@ ENTRIES_AT_ONCE = 2**24
 _USERS_AT_ONCE = 512
 # Where so many of the rows are needed, reading all in one go is quicker than picking them.
 _SHARE_TO_READ_ALL = 0.2
-# Products with so many multiplications are made by MKL, 3 to 4 times as fast as by scipy. It comes
-# with torch, which takes a second to load. Only the size decides: the same request is answered in
-# the same way in every process.
-_MULTIPLICATIONS_FOR_MKL = 2**23
+# Products for so many users with so many multiplications are made by MKL, 3 to 4 times as fast as by
+# scipy. It comes with torch, which takes a second to load: who asks for a few users need not wait.
+# Only the size decides, so the same request is answered in the same way in every process.
+USERS_FOR_MKL = 8
+MULTIPLICATIONS_FOR_MKL = 2**19
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -202,13 +203,19 @@ def weights_of(model: Linear) -> torch.Tensor:
 
 def dense_product(first: csr_array, second: csr_array) -> Scores:
     """Return the product of two sparse matrices as an array."""
-    n_multiplications = int(np.diff(second.indptr)[first.indices].sum())
-    if n_multiplications < _MULTIPLICATIONS_FOR_MKL or not _fits_mkl(second):
+    if not (_is_large(first, second) and _fits_mkl(second)):
         return np.asarray((first @ second).toarray())
     zeros = torch.zeros(first.shape[0], second.shape[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # compressed rows are still called new
         return np.asarray(torch.addmm(zeros, _as_tensor(first), _as_tensor(second)))
+
+
+def _is_large(first: csr_array, second: csr_array) -> bool:
+    if first.shape[0] < USERS_FOR_MKL:
+        return False
+    n_multiplications = int(np.diff(second.indptr)[first.indices].sum())
+    return n_multiplications >= MULTIPLICATIONS_FOR_MKL
 
 
 def _fits_mkl(matrix: csr_array) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -39,8 +39,8 @@ class InferenceBatch(PreparedBatch):
         Of every pair the user, and the network's share in the user's answer.
     bias_shares : Tensor
         The same shares as an array, (users, networks that answer anybody).
-    answers_everybody : dict of int to bool
-        Whether a network answers all users; its pairs are then in the order of the users.
+    answering_everybody : frozenset of int
+        The networks that answer all users; their pairs are in the order of the users.
     rows : SparseRows
         The history of each pair, or of each user where histories are laid out.
     inputs : Tensor
@@ -55,7 +55,7 @@ class InferenceBatch(PreparedBatch):
     users: Tensor
     shares: Tensor
     bias_shares: Tensor
-    answers_everybody: dict[int, bool]
+    answering_everybody: frozenset[int]
     rows: SparseRows
     inputs: Tensor
     entries: dict[int, slice]
@@ -78,7 +78,6 @@ class InferenceBatch(PreparedBatch):
         starts = by_network.indptr.tolist()
         numbers = np.flatnonzero(np.diff(by_network.indptr)).tolist()
         pairs = {number: slice(*starts[number : number + 2]) for number in numbers}
-        everybody = np.arange(n_users)
         users = torch.from_numpy(by_network.indices.astype(np.int64)).to(device)
         rows = SparseRows.of(histories, device)
         least_share = DENSE_SHARE_TF32 if uses_tf32 else DENSE_SHARE_FLOAT32
@@ -98,10 +97,7 @@ class InferenceBatch(PreparedBatch):
             users=users,
             shares=torch.from_numpy(by_network.data).to(device),
             bias_shares=torch.from_numpy(by_network[:, numbers].toarray()).to(device),
-            answers_everybody={
-                number: np.array_equal(by_network.indices[pairs[number]], everybody)
-                for number in numbers
-            },
+            answering_everybody=_answering_everybody(by_network),
             rows=rows,
             inputs=inputs,
             entries=entries,
@@ -123,7 +119,7 @@ class InferenceBatch(PreparedBatch):
         pairs = self.pairs[number]
         if self.laid_out is not None:
             laid_out = self.laid_out
-            if not self.answers_everybody[number]:
+            if number not in self.answering_everybody:
                 laid_out = laid_out[self.users[pairs]]
             return laid_out[:, : self.n_items] @ table
         entries = self.entries[number]
@@ -135,6 +131,14 @@ class InferenceBatch(PreparedBatch):
             mode="sum",
             per_sample_weights=self.inputs[entries],
         )
+
+
+def _answering_everybody(by_network: csc_array) -> frozenset[int]:
+    """Return the columns with an entry in each row, in the order of the rows."""
+    if not by_network.has_canonical_format:
+        return frozenset()
+    is_full = np.diff(by_network.indptr) == by_network.shape[0]
+    return frozenset(np.flatnonzero(is_full).tolist())
 
 
 def _laid_out(rows: SparseRows, inputs: Tensor, n_items: int) -> Tensor:
@@ -171,7 +175,7 @@ def blend_networks(batch: InferenceBatch, weights_of: WeightsOf, *, variational:
         }
         hidden = batch.shares[pairs, None] * _last_codes(batch, number, weights, variational)
         table = weights["output_table"]  # (items, last width)
-        if batch.answers_everybody[number]:
+        if number in batch.answering_everybody:
             waiting.add(hidden, table)
             continue
         answers = padded_answers[: len(hidden)]

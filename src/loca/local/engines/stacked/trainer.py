@@ -185,10 +185,10 @@ class StackedTrainer:
                 self._halve_at_once()
                 continue
             # Beyond this line no memory is taken, so that no network can take a step twice.
-            for name, gradient in gradients.by_name.items():
-                gradients.adam.apply(self._states[name].of(part), gradient)
+            for name in self._states:
+                gradients.adam.apply(self._states[name].of(part), gradients.by_name[name])
             loss = gradients.loss
-            del gradients, gradient  # makes room for the next
+            del gradients  # makes room for the next
             yield loss
             start = part.stop
         for trainer in self._trainers[:n_networks]:
@@ -309,19 +309,19 @@ class StackedTrainer:
         else:
             losses = losses + divergences.detach()
             torch.autograd.backward([hidden, divergences], [decoded.hidden, batch.scale])
-        assert codes.grad is not None
-        n_items = weights["input_table"].shape[1]
-        by_name = {"input_table": inputs.gradient(codes.grad, n_items)}
+        by_name: dict[str, Gradient] = {}
         for name, leaf in leaves.items():
             assert leaf.grad is not None
             by_name[name] = leaf.grad
         by_name["output_table"] = decoded.table
         by_name["output_bias"] = decoded.bias
-        return Gradients(
-            adam=AdamStep(self._model, batch.steps),
-            by_name=by_name,
-            loss=(losses * batch.scale * batch.shares[:, None]).sum(),
-        )
+        adam = AdamStep(self._model, batch.steps)
+        loss = (losses * batch.scale * batch.shares[:, None]).sum()
+        # Last, because the host waits for it: what follows are long kernels.
+        assert codes.grad is not None
+        n_items = weights["input_table"].shape[1]
+        by_name["input_table"] = inputs.gradient(codes.grad, n_items)
+        return Gradients(adam, by_name, loss)
 
     def _entries(
         self, batch: StackedBatch, dropout_streams: Tensor, prefix_streams: Tensor
