@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,13 @@ from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, clone
 from loca.persistence import arrays as array_files
 from loca.persistence import load_model, save_model
-from loca.persistence.arrays import Notes, map_arrays, read_arrays, write_arrays
+from loca.persistence.arrays import (
+    Notes,
+    loads_into_memory,
+    map_arrays,
+    read_arrays,
+    write_arrays,
+)
 from loca.persistence.sealed_json import seal
 from loca.registry import KINDS as CATALOGUE
 from saved_model_examples import (
@@ -305,9 +312,10 @@ def test_an_array_that_a_foreign_program_left_unaligned_is_copied(
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8 + 1)
     (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + np.arange(6.0).tobytes())
-    (back,) = read_arrays(
-        map_arrays(tmp_path / "a"), {"a": {"dtype": "F64", "shape": [6]}}, verify=False
-    ).values()
+    views = map_arrays(tmp_path / "a")
+    assert loads_into_memory(views["a"])
+    note = {"dtype": "F64", "shape": [6], "checksum": zlib.crc32(np.arange(6.0).tobytes())}
+    (back,) = read_arrays(views, {"a": note}, verify=False).values()
     assert back.flags.aligned
     assert back.tolist() == [0, 1, 2, 3, 4, 5]
 

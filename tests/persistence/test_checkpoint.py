@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -361,7 +362,33 @@ def test_where_no_folder_may_be_made_the_work_is_done_without(
         assert not work.saves
     with pytest.raises(Stopped), open_checkpoint(folder, FINGERPRINT, resume=False):
         raise Stopped
-    assert "may not be made (Permission denied); this run cannot be resumed" in said.messages[0]
+    assert "may not be written (Permission denied); this run cannot be resumed" in said.messages[0]
+
+
+def test_in_a_folder_that_may_not_be_written_the_work_is_done_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
+) -> None:
+    folder.mkdir()
+    really_open = open
+
+    def open_to_read(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if mode != "r":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really_open(path, mode, *args, **options)
+
+    monkeypatch.setattr("builtins.open", open_to_read)
+    with open_checkpoint(folder, FINGERPRINT, resume=True) as work:
+        assert not work.saves
+    assert "may not be written (Permission denied); this run cannot be resumed" in said.messages[0]
+
+
+def test_a_name_of_many_long_steps_is_a_file_name() -> None:
+    steps = [f"step {number} " + "x" * 90 for number in range(7)]
+    names = ["/".join(steps[:depth]) for depth in range(1, 8)]
+    files = [file_name_of(name) for name in names]
+    assert max(len(file) + len(".new") for file in files) <= 255
+    for file, deeper in pairwise(files):
+        assert deeper.startswith(file.removesuffix(".safetensors") + "%2F")
 
 
 def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(

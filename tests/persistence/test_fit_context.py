@@ -158,7 +158,7 @@ def test_a_damaged_fit_is_made_anew(
 def test_a_fit_that_cannot_be_kept_is_a_fit_all_the_same(
     planted_split: Split, tmp_path: Path, fits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*given: Any) -> None:
+    def full(*given: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fit_context, "save_model", full)
@@ -167,6 +167,34 @@ def test_a_fit_that_cannot_be_kept_is_a_fit_all_the_same(
     assert model.train_data_ is planted_split.train
     assert model.weights_ is not None
     assert not any(one.is_dir() for one in tmp_path.iterdir())
+
+
+def test_what_a_killed_process_had_begun_goes_after_a_day(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    begun_today, abandoned = tmp_path / "new-1", tmp_path / "new-2"
+    for path in (begun_today, abandoned):
+        path.mkdir()
+    os.utime(abandoned, (1.0, 1.0))
+    context = FitContext(cache=FitCache(tmp_path, KINDS))
+    context.fit_part("part", EASE(l2=3.0), planted_split.train)
+    assert begun_today.exists()
+    assert not abandoned.exists()
+
+
+class TakesAll:
+    """A model whose `fit` takes any options."""
+
+    def fit(self, train: Any, **options: Any) -> None:
+        self.options = options
+
+
+def test_a_fit_that_takes_any_options_gets_them_all(planted_split: Split) -> None:
+    context = FitContext()
+    model = context.fit(TakesAll(), planted_split.train, device="cpu")
+    assert model.options["context"] is context
+    assert model.options["device"] == "cpu"
+    assert {"metric", "validation", "user_weights"} <= model.options.keys()
 
 
 def test_one_that_is_removed_while_it_is_used_stays_readable(

@@ -137,6 +137,12 @@ def test_a_name_that_is_no_file_of_lists_is_refused_before_any_work(
         loca.recommend_to_file(Scripted(break_at=0), many_users(), tmp_path / name)
 
 
+def test_the_ending_alone_chooses_the_format(model: loca.EASE, tmp_path: Path) -> None:
+    loca.recommend_to_file(model, model.train_data_, tmp_path / "users.csv.jsonl", n=2)
+    first = (tmp_path / "users.csv.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["rank"] == 1
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl.gz"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     model: loca.EASE, tmp_path: Path, name: str

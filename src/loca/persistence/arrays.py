@@ -94,7 +94,7 @@ def type_of(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
 def write_arrays(
     file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE
 ) -> tuple[Notes, dict[str, int]]:
-    """Write arrays one after the other as a safetensors file; return notes and first bytes of each.
+    """Write arrays one after the other as a safetensors file; return notes and offsets of each.
 
     The library's own writer makes files that only their owner can read, under a passing name that a
     killed save would leave behind. The format is simple enough to write here, without a second copy
@@ -182,10 +182,9 @@ def read_arrays(
     _check_notes(views, notes)
     arrays = {}
     for name, note in notes.items():
-        # A file from elsewhere may have arrays where a processor cannot load them from.
-        must_copy = is_read(views[name]) or not views[name].flags.aligned
-        arrays[name] = views[name].copy() if must_copy else views[name]
-        if not (is_read(arrays[name]) or verify):
+        takes_memory = loads_into_memory(views[name])
+        arrays[name] = views[name].copy() if takes_memory else views[name]
+        if not (takes_memory or verify):
             continue
         if _checksum(arrays[name]) != note.get("checksum"):
             raise ValueError(
@@ -215,6 +214,9 @@ def _checksum(array: npt.NDArray[Any]) -> int:
     return checksum
 
 
-def is_read(array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is small enough to be read at once."""
-    return array.nbytes <= LARGEST_READ
+def loads_into_memory(view: npt.NDArray[Any]) -> bool:
+    """Return whether an array is read at once: it is small, or lies where it cannot be used.
+
+    A file from elsewhere may have arrays where a processor cannot load numbers from.
+    """
+    return view.nbytes <= LARGEST_READ or not view.flags.aligned

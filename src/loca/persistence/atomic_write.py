@@ -25,6 +25,8 @@ MAX_JSON = 32 * 1024 * 1024
 _DATA_FILE = re.compile(
     r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII
 )
+# What a file system says that has no way to wait for the names in a folder.
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -123,17 +125,19 @@ def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     missing = []
     if problem is not None:
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    if missing:
-        path.mkdir(parents=True, exist_ok=True)
-    handle = _lock(path, problem)
+    handle = None
     try:
+        if missing:
+            path.mkdir(parents=True, exist_ok=True)
+        handle = _lock(path, problem)
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        # Before the lock goes: nobody else may lock a folder that is about to go.
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
+        if handle is not None:
+            os.close(handle)
 
 
 def _lock(path: Path, problem: str | None) -> int | None:
@@ -152,12 +156,15 @@ def _lock(path: Path, problem: str | None) -> int | None:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where a folder can be opened."""
+    """Wait until the names in a folder are on the disk, where its file system has a way to."""
     if sys.platform == "win32":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(handle)
 
@@ -205,7 +212,7 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(new_path, path)
         with suppress(OSError):
-            # The file is in its place; some file systems have no way to wait for that.
+            # The file is in its place: to say that it could not be written would be wrong.
             _sync(path.parent)
     finally:
         remove_files(path.parent, [name], lenient=True)
@@ -223,7 +230,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(
             f"{path}: cannot be written ({error.strerror or error}); choose another place"
-        ) from None
+        ) from error
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

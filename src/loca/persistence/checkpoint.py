@@ -52,8 +52,11 @@ _ENDING = ".safetensors"
 _NEW = ".new"
 _STATE_FILE = r"work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors"
 _FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.new)?", re.ASCII)
-# Three of them and the rest fit the 255 bytes of a file name.
 _LONGEST_STEP = 72
+# File systems take 255 bytes for a name: two of the longest steps, then five that are cut to their
+# digest.
+_LONG_NAME = 152
+_SHORTEST_CUT = 13
 # A save is followed by so many times as long without one.
 _REST = 10
 # Whatever reading a damaged file may raise; memory that is short is no damage.
@@ -276,17 +279,27 @@ def own_files(folder: Path) -> list[str]:
 
 
 def file_name_of(name: str) -> str:
-    """Return the file of a state; a long step of the name is cut, and made distinct by a digest."""
-    return f"work-{'%2F'.join(map(_short_step, name.split('/')))}{_ENDING}"
+    """Return the file of a state; a long step of the name is cut, and made distinct by a digest.
+
+    What a step becomes depends on the steps before it, never on those behind: so the files of a
+    part all start alike.
+    """
+    file_name = "work-"
+    for number, step in enumerate(name.split("/")):
+        room = max(_LONG_NAME - len(file_name), _SHORTEST_CUT)
+        file_name += "%2F" if number else ""
+        file_name += _short_step(step, min(room, _LONGEST_STEP))
+    return f"{file_name}{_ENDING}"
 
 
-def _short_step(step: str) -> str:
+def _short_step(step: str, longest: int) -> str:
     quoted = quote(step, safe="")
-    if len(quoted) <= _LONGEST_STEP:
+    if len(quoted) <= longest:
         return quoted
-    # File systems take 255 bytes for a name; a state says its full name inside.
-    start = re.sub(r"[^\w-]", "", step, flags=re.ASCII)[:40]
-    return f"{start}-{hashlib.blake2b(step.encode(), digest_size=8).hexdigest()}"
+    # A state says its full name inside.
+    digest = hashlib.blake2b(step.encode(), digest_size=6).hexdigest()
+    start = re.sub(r"[^\w-]", "", step, flags=re.ASCII)[: min(40, longest - _SHORTEST_CUT)]
+    return f"{start}-{digest}"
 
 
 @contextmanager
@@ -297,16 +310,27 @@ def writable_folder(folder: Path) -> Iterator[bool]:
         with _saving(folder):
             try:
                 lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
+                _try_to_write(folder)
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
                 problem = error.strerror
         if problem is not None:
             say(
-                f"{folder}: may not be made ({problem}); this run cannot be resumed should it be "
-                "interrupted"
+                f"{folder}: may not be written ({problem}); this run cannot be resumed should it "
+                "be interrupted"
             )
         yield problem is None
+
+
+def _try_to_write(folder: Path) -> None:
+    """Make a file and remove it."""
+    path = folder / f"{FINGERPRINT_FILE}{_NEW}"  # as `start` does
+    had_it = path.exists()
+    with open(path, "ab"):
+        pass
+    if not had_it:
+        path.unlink()
 
 
 @contextmanager

@@ -6,10 +6,12 @@ import inspect
 import os
 import secrets
 import shutil
+import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -41,6 +43,7 @@ Weights = npt.NDArray[Any] | None
 Fingerprint = Mapping[str, Any]
 _MOST_FITS = 4
 _NEW = "new-"
+_SECONDS_OF_A_DAY = 24 * 60 * 60
 
 
 class StopFit(Exception):
@@ -250,9 +253,11 @@ class FitContext:
             The same model, fitted.
         """
         learner: Any = model
+        options: dict[str, Any] = {"context": self, "metric": metric, "device": device}
         known = inspect.signature(learner.fit).parameters
-        offered = {"context": self, "metric": metric, "device": device}
-        options = {name: value for name, value in offered.items() if name in known}
+        takes_any = any(known[name].kind is Parameter.VAR_KEYWORD for name in known)
+        if not takes_any:
+            options = {name: value for name, value in options.items() if name in known}
         learner.fit(train, user_weights=user_weights, validation=validation, **options)
         return model
 
@@ -269,8 +274,7 @@ class FitContext:
     ) -> AnyModel:
         """Fit a part of a model, or take it from the cache of fits on the same data.
 
-        User weights belong to one model alone: with them, and without a cache, the part is simply
-        fitted.
+        The cache is not used where user weights are given: they belong to one model alone.
 
         Parameters
         ----------
@@ -321,9 +325,10 @@ class FitCache:
         device: str,
         context: FitContext,
     ) -> AnyModel:
-        """Return a fitted model with the parameters of `model`: to the bit what a fit gives.
+        """Return a fitted model with the parameters of `model`: what a fit gives.
 
-        A fit is taken wherever it was made; between a CPU and a GPU it differs by rounding.
+        It is the same to the bit where the fit was made on the same kind of device; a fit of a CPU
+        and one of a GPU differ by rounding, and each is taken for the other.
         """
         name = self._name_of(model, train, validation, metric)
         if name is None:
@@ -337,12 +342,17 @@ class FitCache:
                     model, train, validation=validation, metric=metric, device=device
                 )
                 self._save(fitted, path)
-            elif hasattr(fitted, "to"):
-                fitted.to(device)
+            else:
+                self._complete(fitted, train, device)
+        return fitted
+
+    def _complete(self, fitted: Any, train: Data, device: str) -> None:
+        """Give a fit from the folder what it has after a fit here: its device, data and remarks."""
+        if hasattr(fitted, "to"):
+            fitted.to(device)
         if hasattr(fitted, "train_data_"):
             fitted.train_data_ = train if isinstance(train, Interactions) else None
         tell_remarks(getattr(fitted, "remarks_", ()))
-        return fitted
 
     def _name_of(
         self, model: Any, train: Data, validation: HeldOut | None, metric: Metric
@@ -371,26 +381,32 @@ class FitCache:
         """Save a fit beside its place and move it there; where that fails it is just not shared."""
         new_path = self.folder / f"{_NEW}{secrets.token_hex(8)}"
         try:
-            if hasattr(model, "train_data_"):
-                model.train_data_ = None  # the data is at hand wherever the fit is loaded
-            save_model(model, new_path)
+            # The data is at hand wherever the fit is loaded.
+            save_model(model, new_path, with_train_data=False)
             shutil.rmtree(path, ignore_errors=True)
             os.rename(new_path, path)
-            self._remove_oldest()
         except (ModelFileError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             say(f"{type(model).__name__}: its fit cannot be shared ({reason})")
             shutil.rmtree(new_path, ignore_errors=True)
+            return
+        self._remove_oldest()
 
     def _remove_oldest(self) -> None:
-        """Remove the fits that nobody has used for longest, but for a few."""
-        fits = [
-            path
-            for path in self.folder.iterdir()
-            if path.is_dir() and not path.name.startswith(_NEW)
-        ]
-        fits.sort(key=lambda path: path.stat().st_mtime_ns)
-        for path in fits[:-_MOST_FITS]:
+        """Remove the fits that nobody has used for longest, but for a few.
+
+        What a killed process had begun goes after a day. The locks stay, they are empty: whoever
+        waits for one must not be left with a file that has lost its name.
+        """
+        used: dict[Path, float] = {}
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # another process has just removed it
+                if path.is_dir():
+                    used[path] = path.stat().st_mtime
+        begun = [path for path in used if path.name.startswith(_NEW)]
+        fits = sorted(used.keys() - begun, key=used.__getitem__)
+        abandoned = [path for path in begun if time.time() - used[path] > _SECONDS_OF_A_DAY]
+        for path in (*fits[:-_MOST_FITS], *abandoned):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -185,7 +185,10 @@ def learned_sparse(*, optional: bool = False) -> Any:
 
 
 def learned_weights() -> Any:
-    """Declare items × items weights that are learned, dense or sparse."""
+    """Declare items × items weights that are learned, dense or sparse.
+
+    The dense ones may be as large as the memory: they are not read to see whether they are finite.
+    """
     dense = LearnedArray(shape=(ITEMS, ITEMS), dtypes=(np.dtype(np.float32),), finite=False)
     return declare(LearnedWeights(dense=dense, sparse=LearnedSparse()))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from loca.errors import ModelFileError
 from loca.memory import available_bytes, readable_bytes
-from loca.persistence.arrays import check_types, is_read, map_arrays
+from loca.persistence.arrays import check_types, loads_into_memory, map_arrays
 from loca.persistence.atomic_write import (
     MANIFEST,
     MAX_JSON,
@@ -45,17 +45,18 @@ _REMARK = {"kind": str, "text": str}
 # -- Saving ---------------------------------------------------------------------------------------
 
 
-def save_model(model: Any, folder: str | Path) -> None:
-    """Save a fitted model, with its interactions, in place of whatever model the folder held.
+def save_model(model: Any, folder: str | Path, *, with_train_data: bool = True) -> None:
+    """Save a fitted model in place of whatever model the folder held.
 
-    A failure or a kill at any moment leaves the old model, or after the last step the new one.
+    Its interactions are saved with it, unless `with_train_data` says otherwise. A failure or a kill
+    at any moment leaves the old model, or after the last step the new one.
     """
     path = Path(folder)
     replaces = False
     try:
         replaces = check_foreign(path)
         with updating(path) as update:
-            _write_model(model, update)
+            _write_model(model, update, with_train_data=with_train_data)
     except OSError as error:
         fate = "the model that was there stays" if replaces else "nothing was left behind"
         problem = f"cannot save the model: {one_line(error)}; {fate}; {advice_on(error)}"
@@ -81,11 +82,11 @@ def check_foreign(folder: Path) -> bool:
     return holds_model
 
 
-def _write_model(model: Any, new: NewFiles) -> None:
+def _write_model(model: Any, new: NewFiles, *, with_train_data: bool) -> None:
     """Write all files, the manifest last."""
     kind = type(model).__name__
     tree = TreeWriter(new).write(model, kind)
-    train_data = getattr(model, "train_data_", None)
+    train_data = getattr(model, "train_data_", None) if with_train_data else None
     known = None if train_data is None else write_train_data(train_data, new)
     data = sealed_json(
         FORMAT,
@@ -125,8 +126,9 @@ def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any
 
     `kinds` names every class of model or value object that may be in it. Anything missing, foreign,
     damaged or too large for the memory is refused with ModelFileError. Large arrays stay in their
-    files, mapped read-only, and a save over the folder does not touch them; their sizes and
-    positions are checked, their contents only with `verify`, which reads everything.
+    files, mapped read-only, and a save over the folder does not touch them. Of these, shape and type
+    are always checked; the numbers where their field says so (`learned(finite=True)`, and sparse
+    matrices), which reads them once; the checksums only with `verify`, which reads everything.
     """
     path = Path(folder)
     while True:
@@ -215,7 +217,7 @@ def _bytes_read(path: Path, *, everything: bool = False) -> int:
     with blaming(path):
         # Only to look: many files mapped at once would take many file handles.
         views = map_arrays(path).values()
-        return sum(view.nbytes for view in views if everything or is_read(view))
+        return sum(view.nbytes for view in views if everything or loads_into_memory(view))
 
 
 def _read_remarks(folder: Path, manifest: Mapping[str, Any]) -> Remarks:

@@ -23,7 +23,14 @@ from loca.persistence.atomic_write import whole_file
 if TYPE_CHECKING:
     import polars
 
-_ENDINGS = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
+# The format that each ending of a file name stands for.
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".jsonl": "jsonl",
+    ".jsonl.gz": "jsonl",
+}
 
 
 @dataclass(frozen=True)
@@ -101,10 +108,21 @@ def recommend_to_file(
     (60, 180)
     """
     path = check_ending(path)
-    request = Request(model, who, n, None, hide_seen, only, never, candidates, on_unknown, recency)
+    request = Request(
+        model,
+        who,
+        n,
+        known=None,
+        hide_seen=hide_seen,
+        only=only,
+        never=never,
+        candidates=candidates,
+        on_unknown=on_unknown,
+        recency=recency,
+    )
     table = _Table(request)
     with whole_file(path) as file:
-        _write(table.frames(), table.schema, path.name.lower(), file)
+        _write(table.frames(), table.schema, _ending_of(path), file)
     counts = table.counts
     return RecommendationFile(path, len(counts), counts.count(0), sum(counts))
 
@@ -156,13 +174,18 @@ class _Table:
 def check_ending(path: str | Path) -> Path:
     """Return the path of a file of lists; refuse an ending that stands for no format."""
     path = Path(path)
-    name = path.name.lower()
-    if not name.endswith(_ENDINGS) or name in _ENDINGS:
-        endings = ", ".join(_ENDINGS[:-1])
-        raise DataError(f"{path}: expected a file name that ends in {endings} or {_ENDINGS[-1]}")
+    if not _ending_of(path) or path.name.lower() in _FORMATS:
+        *endings, last = _FORMATS
+        raise DataError(f"{path}: expected a file name that ends in {', '.join(endings)} or {last}")
     if path.is_dir():
         raise DataError(f"{path}: expected a file, found a folder")
     return path
+
+
+def _ending_of(path: Path) -> str:
+    """Return the ending that chooses the format of a file; empty where there is none."""
+    name = path.name.lower()
+    return next((ending for ending in _FORMATS if name.endswith(ending)), "")
 
 
 def _series(values: npt.NDArray[Any]) -> polars.Series:
@@ -173,7 +196,7 @@ def _series(values: npt.NDArray[Any]) -> polars.Series:
 
 
 def _write(
-    frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO
+    frames: Iterator[polars.DataFrame], schema: dict[str, Any], ending: str, file: BinaryIO
 ) -> None:
     """Write frames as they come.
 
@@ -188,7 +211,7 @@ def _write(
 
     def write() -> None:
         try:
-            _sink(handed_over(), schema, name, file)
+            _sink(handed_over(), schema, ending, file)
         except BaseException as problem:  # polars raises KeyboardInterrupt where it runs
             problems.append(problem)
 
@@ -209,24 +232,30 @@ def _write(
         hand_over(None)
         thread.join()
     if problems:
-        problem = problems[0]
-        raise OSError(str(problem)) if isinstance(problem, Exception) else problem
+        raise problems[0]
 
 
 def _sink(
-    frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO
+    frames: Iterator[polars.DataFrame], schema: dict[str, Any], ending: str, file: BinaryIO
 ) -> None:
-    """Write all frames in the format of a file name."""
+    """Write all frames in the format of an ending.
+
+    Polars says in one error class of its own what the disk refused: it becomes an OSError.
+    """
+    import polars
     from polars.io.plugins import register_io_source
 
     table = register_io_source(lambda *_: frames, schema=schema)
     compressed: Any = nullcontext(file)
-    if name.endswith(".gz"):
+    if ending.endswith(".gz"):
         compressed = gzip.GzipFile(fileobj=file, mode="wb")
-    with compressed as target:
-        if name.endswith(".parquet"):
-            table.sink_parquet(target)
-        elif ".csv" in name:
-            table.sink_csv(target)
-        else:
-            table.sink_ndjson(target)
+    try:
+        with compressed as target:
+            if _FORMATS[ending] == "parquet":
+                table.sink_parquet(target)
+            elif _FORMATS[ending] == "csv":
+                table.sink_csv(target)
+            else:
+                table.sink_ndjson(target)
+    except polars.exceptions.PolarsError as error:
+        raise OSError(str(error)) from error
