@@ -149,7 +149,10 @@ def test_a_file_of_communities_that_do_not_fit_is_refused(grouped_split: Split) 
         ("anchors is missing", {"anchors": None}),
         ("anchors: expected shape .* of int64", {"anchors": np.zeros(4, np.float32)}),
         ("an anchor has a row below 0", {"anchors": np.array([0, 1, 2, -1])}),
-        ("mean_memberships: expected numbers of at least 0", {"mean_memberships": -np.ones(4, np.float32)}),
+        (
+            "mean_memberships: expected numbers of at least 0",
+            {"mean_memberships": -np.ones(4, np.float32)},
+        ),
         ("mean_memberships: expected shape", {"mean_memberships": np.ones(3, np.float32)}),
         ("temperature: expected a number above 0", {"temperature": float("inf")}),
         ("temperature: expected a number above 0", {"temperature": 0.0}),

@@ -287,7 +287,7 @@ def test_arrays_that_do_not_fit_the_parameters_are_refused_on_loading(name: str)
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name}: expected shape"):
         restored(SGLSVD, params, ModelState(arrays={**arrays, name: arrays[name][:, :1]}))
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name}: expected shape"):
-        restored(SGLSVD, params, ModelState(arrays={**arrays, name: np.float32(1) * np.ones(())}))
+        restored(SGLSVD, params, ModelState(arrays={**arrays, name: np.ones((), np.float32)}))
     del arrays[name]
     with pytest.raises(ModelFileError, match=f"SGLSVD: {name} is missing"):
         restored(SGLSVD, params, ModelState(arrays=arrays))
