@@ -80,7 +80,9 @@ def test_only_the_communities_asked_for_are_scored(
     questions = planted_split.validation
     assert questions is not None
     members = panel(questions, answering(questions.n_users))
-    assert members.mean_value_of_each(local, [1]) == {1: members.mean_value_of_each(local, [0, 1, 2])[1]}
+    assert members.mean_value_of_each(local, [1]) == {
+        1: members.mean_value_of_each(local, [0, 1, 2])[1]
+    }
     assert members.mean_value_of_each(local, [3]) == {}
     assert members.mean_value_of_each(local, []) == {}
 
