@@ -25,7 +25,7 @@ from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.local.combiner import FixedShare
 from loca.local.community_models import CommunityDescription
 from loca.local.engines.stacked.engine import Stacked
-from loca.local.engines.stacked.inference import StackedNetworks
+from loca.local.engines.stacked.networks import StackedNetworks
 from loca.local.loca import Loca
 from loca.memory import readable_bytes
 from loca.models.mult_vae import MultVAE

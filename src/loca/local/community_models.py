@@ -13,7 +13,7 @@ from loca.evaluation.top_n import AnyScores
 from loca.local.combiner import Combiner, FixedShare, combined_scores
 from loca.local.community_description import CommunityDescription
 from loca.local.judge import Judge
-from loca.local.local_models import LocalModels, PreparedBatch
+from loca.local.local_models import LocalModels
 from loca.models.recommender import Recommender
 from loca.persistence.learned import learned_part, learned_value
 from loca.persistence.manifest import Persistent
@@ -54,7 +54,7 @@ class CommunityModels(Persistent):
         self, global_model: Recommender, histories: csr_array, answer_weights: csr_array
     ) -> AnyScores:
         """Return the scores of histories that communities answer with given weights."""
-        batch = PreparedBatch(histories=histories, answer_weights=answer_weights)
+        batch = self.models.prepared(histories, answer_weights)
         return next(combined_scores(self.models, global_model, batch, [self.combiner]))
 
     @property
