@@ -659,6 +659,12 @@ def test_what_no_load_would_accept_is_not_saved(
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("size", ["items+1", "items - 1", "items + n", ""])
+def test_a_size_of_another_form_is_refused_where_it_is_declared(size: str) -> None:
+    with pytest.raises(ValueError, match="expected a size such as 'items' or"):
+        learned(size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearnedPair(LearnedField):
     """Two parts, as another module may declare them."""

@@ -195,7 +195,8 @@ def read_arrays(
 
 def _check_notes(views: Arrays, notes: Mapping[str, Any]) -> None:
     """Refuse other arrays than those of the notes."""
-    for name in sorted(set(views) ^ set(notes)):
+    if mismatched := set(views) ^ set(notes):
+        name = min(mismatched)
         problem = "missing" if name in notes else "not in the manifest"
         raise ValueError(f"array {name!r:.100} is {problem}")
     for name, view in views.items():

@@ -33,6 +33,7 @@ from loca.persistence.checkpoint import (
 )
 from loca.persistence.manifest import Kinds, fingerprint
 from loca.persistence.model_io import load_model, save_model
+from loca.persistence.model_tree import one_line
 from loca.progress import say
 from loca.remarks import tell_remarks
 
@@ -40,7 +41,7 @@ AnyModel = TypeVar("AnyModel")
 T = TypeVar("T")
 Data = Interactions | csr_array
 Weights = npt.NDArray[Any] | None
-Fingerprint = Mapping[str, Any]
+RunSettings = Mapping[str, Any]
 _MOST_FITS = 4
 _NEW = "new-"
 _SECONDS_OF_A_DAY = 24 * 60 * 60
@@ -386,8 +387,7 @@ class FitCache:
             shutil.rmtree(path, ignore_errors=True)
             os.rename(new_path, path)
         except (ModelFileError, OSError) as error:
-            reason = " ".join(str(error).split())[:200]
-            say(f"{type(model).__name__}: its fit cannot be shared ({reason})")
+            say(f"{type(model).__name__}: its fit cannot be shared ({one_line(error):.200})")
             shutil.rmtree(new_path, ignore_errors=True)
             return
         self._remove_oldest()
@@ -417,7 +417,7 @@ NO_CONTEXT = FitContext()
 def checkpoint_in(
     folder: str | Path,
     *,
-    fingerprint: Fingerprint,
+    fingerprint: RunSettings,
     resume: bool,
     fresh: bool = False,
     seconds_between: float = 60.0,

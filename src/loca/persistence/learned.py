@@ -10,6 +10,10 @@ A name such as "items" is one size in all fields of an object. A part has its ow
 only those that are named for it. Files may come from strangers: shape, type and range of every
 field are checked here, what no field declares is refused, and `check` of the class looks at what
 concerns several fields.
+
+The name of an attribute that a fit sets ends in "_": one that no field declares is refused by a
+save, so that nothing is forgotten. A field whose name begins with "_" is a cache: it is not saved,
+and made anew where the arrays changed.
 """
 
 from __future__ import annotations
@@ -240,10 +244,15 @@ def declare(learned_field: LearnedField) -> Any:
 
 
 class Learner(Persistent):
-    """What learns after it was made: its learned fields are None before, and no arguments."""
+    """What is made of parameters and learns by a fit, which sets its learned fields.
+
+    They are None before. The learned fields of any other `Persistent` are arguments of its
+    constructor, beside the parameters.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # This runs before the decorator @dataclass looks at the fields.
         for value in vars(cls).values():
             if isinstance(value, dataclasses.Field) and LEARNED in value.metadata:
                 value.init = False
@@ -402,7 +411,8 @@ def _read_values(
         except ValueError as error:
             raise ModelFileError(f"{kind}: {stored_name}: {error}") from error
         values[name] = value
-    for unknown in unread.names():
+    if left_over := unread.names():
+        unknown = left_over[0]
         nearest = did_you_mean(unknown, map(_stored_name, declared))
         raise ModelFileError(f"{kind}: {unknown!r:.60} is nothing that it learns{nearest}")
     return values
@@ -449,7 +459,8 @@ def selections(learner: Any) -> dict[str, Any]:
         if value is None:
             continue
         if learned_field.selects is not None:
-            parameter = getattr(learner, learned_field.selects, None)
+            # Of a part of a model, such as its local models, the parameter is the whole model's.
+            parameter = get_params(learner).get(learned_field.selects)
             chosen[learned_field.selects] = learned_field.selected(value, parameter)
         elif isinstance(value, Persistent) and not hasattr(value, "selected"):
             chosen |= selections(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ Array = npt.NDArray[Any]
 Sizes = dict[str, int]
 
 ITEMS = "items"
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?: \+ (?P<more>\d+))?", re.ASCII)
 _SPARSE_ARRAYS = ("data", "indices", "indptr")
 # What a check may raise of a value that is of another kind altogether.
 _NOT_VALID = (TypeError, ValueError, LookupError, AttributeError)
@@ -93,6 +95,11 @@ class LearnedArray(LearnedField):
     dtypes: tuple[np.dtype[Any], ...]
     finite: bool = True
 
+    def __post_init__(self) -> None:
+        for size in self.shape:
+            if isinstance(size, str):
+                _named_size(size)
+
     def write(self, name: str, value: Array, state: ModelState) -> None:
         state.arrays[name] = value
 
@@ -155,8 +162,10 @@ class LearnedArray(LearnedField):
 
 def _named_size(size: str) -> tuple[str, int]:
     """Return the name in a size such as "items + 1", and how much more it is."""
-    name, _, more = size.partition(" + ")
-    return name, int(more or 0)
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise ValueError(f"{size!r}: expected a size such as 'items' or 'items + 1'")
+    return match["name"], int(match["more"] or 0)
 
 
 def is_finite(array: Array) -> bool:

@@ -71,9 +71,9 @@ class ModelState:
                 raise ModelFileError(f"{owner}: expected names of text, found {name!r:.60}")
         pairs = ((self.arrays, other.arrays), (self.facts, other.facts), (self.parts, other.parts))
         for values, more in pairs:
-            for name in values.keys() & more.keys():
+            if twice := values.keys() & more.keys():
                 raise ModelFileError(
-                    f"{owner}: two learned fields are stored as {name!r}; rename one"
+                    f"{owner}: two learned fields are stored as {min(twice)!r}; rename one"
                 )
             values.update(more)
 
@@ -215,8 +215,8 @@ def _write_model(model: Any, arrays: Arrays, where: str) -> dict[str, Any]:
     name = type(model).__name__
     if _is_made_of_learned(type(model)):
         raise ModelFileError(
-            f"{where}: a {name} was learned, and is no parameter and no fact; declare the field that "
-            "holds it with `learned_part`"
+            f"{where}: a {name} was learned, and is no parameter and no fact; declare the field "
+            "that holds it with `learned_part`"
         )
     return {"$model": name, "params": write_values(get_params(model), arrays, where)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -133,19 +132,27 @@ def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any
     path = Path(folder)
     while True:
         with blaming(path):
-            if not (path / MANIFEST).exists():
-                raise ModelFileError(
-                    f"{path}: no loca model here; expected a folder with a {MANIFEST}"
-                )
-            data = read_plain(path / MANIFEST)
+            data = _read_manifest(path)
             try:
                 return _load(path, data, kinds, verify=verify)
             except Exception:
-                with suppress(OSError, ModelFileError):
-                    if read_plain(path / MANIFEST) != data:
-                        # A save that ended meanwhile took the old model's files away.
-                        continue
-                raise
+                if not _has_changed(path, data):
+                    raise
+        # A save that ended meanwhile took the old model's files away: the new one is read.
+
+
+def _read_manifest(folder: Path) -> bytes:
+    if not (folder / MANIFEST).exists():
+        raise ModelFileError(f"{folder}: no loca model here; expected a folder with a {MANIFEST}")
+    return read_plain(folder / MANIFEST)
+
+
+def _has_changed(folder: Path, data: bytes) -> bool:
+    """Return whether a folder has another manifest by now."""
+    try:
+        return read_plain(folder / MANIFEST) != data
+    except (OSError, ModelFileError):
+        return False
 
 
 def _load(folder: Path, data: bytes, kinds: Kinds, *, verify: bool) -> Any:

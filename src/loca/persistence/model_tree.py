@@ -195,8 +195,8 @@ class TreeReader:
             params = read_values(tree["params"], in_values, self._kinds)
             kind = find_kind(tree["kind"], params, self._kinds)
             facts = read_values(tree["facts"], in_values, self._kinds)
-            for name in in_values:
-                raise ValueError(f"array {name!r:.60} is in no parameter and no fact")
+            if in_values:
+                raise ValueError(f"array {min(in_values)!r:.60} is in no parameter and no fact")
         learned_arrays = {name.removeprefix(STATE): array for name, array in state.items()}
         try:
             model = restored(kind, params, ModelState(learned_arrays, facts, parts))
@@ -231,7 +231,10 @@ class TreeReader:
 
 @contextmanager
 def blaming(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong inside into a ModelFileError that names the file."""
+    """Turn whatever goes wrong inside into a ModelFileError that names the file.
+
+    It is for reading: files may come from strangers, and whatever they bring about is their fault.
+    """
     try:
         yield
     except ModelFileError:
