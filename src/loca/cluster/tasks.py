@@ -18,7 +18,7 @@ from loca.cluster.executor import ClusterError
 from loca.data.interactions import Interactions
 from loca.errors import LocaError, check_counts
 from loca.evaluation.recommend import Ids
-from loca.persistence.atomic_write import MANIFEST, locked, read_plain, write_whole
+from loca.persistence.atomic_write import MANIFEST, lock_folder, read_plain, write_whole
 from loca.persistence.checkpoint import first_difference
 from loca.persistence.manifest import fingerprint
 from loca.persistence.recommendation_file import RecommendationFile, recommend_to_file
@@ -245,7 +245,7 @@ def recommend_to_parts(
     texts = {name: str(value) for name, value in conditions.items()}
     request = {"model": digest, "items per user": n, **texts}
     all_parts = _divided(out, known.n_users, parts, n, conditions)
-    with locked(out, "another run writes its lists there"):
+    with lock_folder(out, "another run writes its lists there"):
         check_parts(out, [part.path.name for part in all_parts], request)
         missing = [part for part in all_parts if not part.path.exists()]
         writing = (

@@ -89,7 +89,7 @@ def updating(folder: Path) -> Iterator[NewFiles]:
     Moving the last new file over the old manifest does it; then the old files go. Whatever goes
     wrong before takes back what was written.
     """
-    with locked(folder, "another save into it is under way"):
+    with lock_folder(folder, "another save into it is under way"):
         update = NewFiles(folder)
         manifest = None
         try:
@@ -114,44 +114,58 @@ def updating(folder: Path) -> Iterator[NewFiles]:
 
 
 @contextmanager
-def locked(path: Path, problem: str | None = None) -> Iterator[None]:
-    """Hold the lock of a file or folder, which goes with the process.
+def lock_folder(folder: Path, refused_because: str) -> Iterator[None]:
+    """Hold the lock of a folder, made when missing; refuse one that another process holds.
 
-    A locked folder is refused with the `problem`. It is made where it is missing; folders made for
-    it that end empty are removed. Without a problem, wait for the lock of a file, made when
-    missing. Where a file system has no locks, nobody is shut out: what is written is as safe as
-    ever against a kill.
+    Folders made for it that end empty are removed.
     """
-    missing = []
-    if problem is not None:
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     handle = None
     try:
         if missing:
-            path.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path, problem)
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = _lock(folder, os.O_RDONLY, wait=False)
+        except BlockingIOError:
+            problem = f"{folder}: {refused_because}; try again when it has ended"
+            raise ModelFileError(problem) from None
         yield
     finally:
         # Before the lock goes: nobody else may lock a folder that is about to go.
-        for folder in missing:
+        for parent in missing:
             with suppress(OSError):
-                folder.rmdir()
+                parent.rmdir()
         if handle is not None:
             os.close(handle)
 
 
-def _lock(path: Path, problem: str | None) -> int | None:
-    """Return the handle that holds the lock; None on Windows, which cannot open a folder."""
+@contextmanager
+def wait_for_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of a file, made when missing, once every other process has let it go."""
+    handle = _lock(file, os.O_RDWR | os.O_CREAT, wait=True)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(path: Path, flags: int, *, wait: bool) -> int | None:
+    """Return the handle that holds a lock, which goes with the process.
+
+    Where a file system has no locks nobody is shut out, nor on Windows, which cannot open a folder
+    (None): what is written is as safe as ever against a kill.
+    """
     if sys.platform == "win32":
         return None
-    handle = os.open(path, os.O_RDWR | os.O_CREAT if problem is None else os.O_RDONLY)
+    handle = os.open(path, flags)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX if problem is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
+        raise
     except OSError:
-        pass
+        pass  # there are no locks
     return handle
 
 

@@ -32,7 +32,7 @@ from loca.persistence.arrays import (
 from loca.persistence.atomic_write import (
     advice_on,
     check_plain,
-    locked,
+    lock_folder,
     read_plain,
     remove_files,
     written_beside,
@@ -50,8 +50,10 @@ _STATE_FORMAT = "loca-state"
 _VERSION = 2
 _ENDING = ".safetensors"
 _NEW = ".new"
-_STATE_FILE = r"work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors"
-_FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.new)?", re.ASCII)
+_STATE_FILE = rf"work-(?:[\w.~-]|%[0-9A-F]{{2}})+{re.escape(_ENDING)}"
+_FILE_NAME = re.compile(
+    rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:{re.escape(_NEW)})?", re.ASCII
+)
 _LONGEST_STEP = 72
 # File systems take 255 bytes for a name: two of the longest steps, then five that are cut to their
 # digest.
@@ -91,7 +93,7 @@ class Checkpoint:
         self._seconds_between = seconds_between
         self._clock = {"last": time.monotonic(), "cost": 0.0}  # one for all parts
         self._prefix = ""
-        self._new = _NEW
+        self._new = _NEW  # what a half-written file ends in; a subclass may choose its own
         # What else goes when the work has ended well.
         self.at_end: list[Callable[[], object]] = []
 
@@ -139,7 +141,7 @@ class Checkpoint:
         self._clock["cost"] = self._clock["last"] - started
 
     def _saved(self, path: Path) -> None:
-        """Do what else belongs to a save."""
+        """Do what else belongs to a save: a subclass sends the file elsewhere."""
 
     def load_or_make(self, name: str, make: Callable[[], T]) -> T:
         """Return the value saved under a name, or else make and save it.
@@ -309,7 +311,8 @@ def writable_folder(folder: Path) -> Iterator[bool]:
         problem = None
         with _saving(folder):
             try:
-                lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
+                problem_of_others = "another run keeps its unfinished work there"
+                lock.enter_context(lock_folder(folder, problem_of_others))
                 _try_to_write(folder)
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -368,7 +371,7 @@ def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str |
 
 
 def _is_same(name: str, old_values: Mapping[str, Any], new_values: Mapping[str, Any]) -> bool:
-    """Return whether a value is the same in two fingerprints; None is as good as none."""
+    """Return whether a value is the same in two fingerprints; a value of None is as good as no value."""
     if name not in old_values:
         return new_values[name] is None
     if name not in new_values:

@@ -22,7 +22,7 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
-from loca.persistence.atomic_write import locked
+from loca.persistence.atomic_write import wait_for_lock
 from loca.persistence.checkpoint import (
     Checkpoint,
     check_start,
@@ -336,7 +336,7 @@ class FitCache:
             return context.fit(model, train, validation=validation, metric=metric, device=device)
         path = self.folder / name
         # Whoever comes second waits for the first: to fit the same twice would earn nothing.
-        with locked(path.with_name(f"{name}.lock")):
+        with wait_for_lock(path.with_name(f"{name}.lock")):
             fitted = self._load(type(model), path)
             if fitted is None:
                 fitted = context.fit(

@@ -32,7 +32,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.evaluation.metrics import DEFAULT_METRIC, Metric
 from loca.models.recommender import Recommender, clone
-from loca.persistence.atomic_write import locked
+from loca.persistence.atomic_write import lock_folder, wait_for_lock
 from loca.persistence.checkpoint import FINGERPRINT_KEY, first_difference
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.persistence.manifest import fingerprint
@@ -133,7 +133,7 @@ class Tuner:
         cache = FitCache(folder / "fits", KINDS)
         while True:
             # One process at a time: two would each take the last trial of the budget.
-            with locked(folder / _LOCK):
+            with wait_for_lock(folder / _LOCK):
                 trials = study.get_trials(deepcopy=False)
                 trial = (
                     self._propose(study, trials, worker) if self._has_room(trials, first) else None
@@ -281,7 +281,7 @@ class Tuner:
                     except WorkerDied as death:
                         running.remove(worker)
                         worker.end()
-                        with locked(folder / _LOCK):  # nobody is about to take a trial
+                        with wait_for_lock(folder / _LOCK):  # nobody is about to take a trial
                             lost += not _fail_trials(study, str(death), names[worker])
                         if lost > worker.restarts:
                             raise ConfigError(str(death)) from None
@@ -499,7 +499,7 @@ def open_storage(
             f"{path}: a study of another optuna ({' '.join(str(error).split())[:200]})"
         ) from None
     try:
-        with nullcontext() if in_worker else locked(path, "another run is tuning there"):
+        with nullcontext() if in_worker else lock_folder(path, "another run is tuning there"):
             try:
                 yield storage
             finally:
