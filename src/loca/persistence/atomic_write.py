@@ -186,13 +186,15 @@ def _sync(folder: Path) -> None:
 # -- Single files ---------------------------------------------------------------------------------
 
 
-def read_plain(path: Path, *, most: int = MAX_JSON) -> bytes:
-    """Return the bytes of a plain file, at most so many; never follow a link or wait on a pipe."""
+def read_plain(path: Path) -> bytes:
+    """Return the bytes of a plain file of moderate size; refuse a link, a pipe or a device."""
     check_plain(path)
     with open(path, "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ModelFileError(f"{path}: expected at most {most:,} bytes; this is not a loca model")
+        data = file.read(MAX_JSON + 1)
+    if len(data) > MAX_JSON:
+        raise ModelFileError(
+            f"{path}: expected at most {MAX_JSON:,} bytes; this is not a loca model"
+        )
     return data
 
 

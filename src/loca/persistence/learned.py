@@ -273,6 +273,7 @@ def learned_fields(kind: type) -> Mapping[str, LearnedField]:
 
 
 def _is_dataclass(value: object) -> bool:
+    """Return whether this is a dataclass, without what mypy would conclude of its type."""
     return dataclasses.is_dataclass(value)
 
 
