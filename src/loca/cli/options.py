@@ -20,7 +20,6 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import OptionInfo
 
 from loca.config import options as config
-from loca.config.model_factory import build_models, expand_names, local_beside
 from loca.config.settings import Given, Table
 from loca.data.interactions import Interactions
 from loca.data.schema import Schema
@@ -476,6 +475,9 @@ def check_request(
     --set wins over the command's own options, these win over the file, the file over the defaults; the names of the
     models are settings like any other. `sections` are options of the command, by section.
     """
+    # Commands that read a saved model need none of the models' classes.
+    from loca.config.model_factory import build_models, expand_names, local_beside
+
     options = {
         **sections,
         "data": asdict(reading),
