@@ -154,6 +154,11 @@ def test_a_better_candidate_of_the_resumed_run_wins_and_is_refitted_alone(
     ]
 
 
+def own_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what the fit of a diary knows of what a fit that takes anything was given."""
+    return {name: given[name] for name in ("user_weights", "validation") if name in given}
+
+
 def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
     planted_split: Split, diary: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +175,7 @@ def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
 
     def fit(model: Any, data: Any, **more: Any) -> Any:
         fits.append(data)
-        return real(model, data, **more)
+        return real(model, data, **own_arguments(more))
 
     monkeypatch.setattr(diary, "fit", fit)
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
@@ -196,13 +201,18 @@ def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finishe
         seen.append(context.checkpoint.load("epochs"))
         context.checkpoint.save("epochs", {"epoch": 3})
         seen.append({one.name for one in (tmp_path / "w").iterdir()})
-        return real(model, *given, **more)
+        return real(model, *given, **own_arguments(more))
 
     monkeypatch.setattr(diary, "fit", fit)
     keep_finished([diary(direction=d) for d in (-1, 1)], planted_split, tmp_path / "w")
     kept = ["work-candidate%200.safetensors", "work-candidate%201.safetensors"]
     inside = ["work-candidate%200%2Fepochs.safetensors", "work-candidate%201%2Fepochs.safetensors"]
-    assert seen == [None, {"fingerprint.json", inside[0]}, None, {"fingerprint.json", kept[0], inside[1]}]
+    assert seen == [
+        None,
+        {"fingerprint.json", inside[0]},
+        None,
+        {"fingerprint.json", kept[0], inside[1]},
+    ]
     assert sorted(one.name for one in (tmp_path / "w").iterdir()) == ["fingerprint.json", *kept]
 
 

@@ -133,7 +133,8 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
         ) -> Any:
             if next(count) == stop:
                 raise KeyboardInterrupt
-            return real(model, train, **more)
+            known = {name: more[name] for name in ("user_weights", "validation") if name in more}
+            return real(model, train, **known)
 
         with monkeypatch.context() as patched:
             patched.setattr(Slope, "fit", fit)
@@ -285,7 +286,8 @@ def test_no_bar_is_drawn_inside_the_bar_of_the_trials(
 
     def fit(self: Slope, train: Any, **more: Any) -> Slope:
         with bar("a fit", 5):
-            return real(self, train, **more)
+            known = {name: more[name] for name in ("user_weights", "validation") if name in more}
+            return real(self, train, **known)
 
     real = Slope.fit
     monkeypatch.setattr(rich.progress, "Progress", Drawing)
