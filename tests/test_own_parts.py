@@ -9,6 +9,7 @@ import polars
 import pytest
 
 import loca
+from loca.cli.main import main
 from loca.registry import MODELS, RECORDS, ModelRecord, register
 from own_parts import (
     CLASSES,
@@ -139,6 +140,17 @@ def test_parameters_are_set_by_name(registered: str) -> None:
     assert built.communities == KMeansGroups(n=6, rounds=2)
     assert built.combiner == LocalWhereNear(least=0.4)
     assert built.engine == Backwards()
+
+
+def test_a_command_sets_own_parts(registered: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    small = ("users=120", "items=30", "groups=5", "communities=2", "history=12")
+    words = [word for value in small for word in ("--set", f"planted.{value}")]
+    words += ["--set", f"{registered}.communities.n=3", "--set", f"{registered}.combiner.least=0.5"]
+    main(["fit", "planted", "--model", registered, *words, "--out", str(folder), "--quiet"])
+    loaded = loca.load(folder, classes=CLASSES)
+    assert loaded.communities == KMeansGroups(n=3)
+    assert loaded.combiner == LocalWhereNear(least=0.5)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,10 @@ class BestOf(CommunityFinder):
             kinds.append(RandomGroups(n=n, divisions=divisions))
         return kinds
 
+    def without_choice(self) -> CommunityFinder:
+        """Return the paper's kernels in place of the default choice; given finders are kept."""
+        return Kernels(n=self.n) if self.finders is None else self
+
     def n_trained(self, base: Recommender) -> int:
         """Return how many candidates are trained."""
         if self.finders is not None:

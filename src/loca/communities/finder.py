@@ -231,6 +231,10 @@ class CommunityFinder(Strategy, ABC):
         """
         return [self.limited_to(len(users_with_history(data)))]
 
+    def without_choice(self) -> CommunityFinder:
+        """Return the finder that stands in for this one where the paper's protocol chooses nothing."""
+        return self
+
     def n_trained(self, base: Recommender) -> int:
         """Return how many candidates are trained, and held in memory at once, at most."""
         return 1

@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loca.communities.best_of import BestOf
-from loca.communities.kernel import Kernels
+from loca.communities.finder import CommunityFinder
 from loca.config.model_factory import build_models, expand_names
 from loca.data.interactions import Interactions
 from loca.data.later import is_table
@@ -319,8 +318,8 @@ def _class_name(model: Recommender) -> str:
 def with_kernels(model: AnyModel) -> AnyModel:
     """Return a model whose kind of communities would be chosen on validation with the paper's."""
     finder = get_params(model).get("communities")
-    if isinstance(finder, BestOf) and finder.finders is None:
-        return clone(model, communities=Kernels(n=finder.n))
+    if isinstance(finder, CommunityFinder):
+        return clone(model, communities=finder.without_choice())
     return model
 
 
