@@ -31,7 +31,7 @@ from loca.communities.geometry import (
     quantile_bytes,
     unit_rows,
 )
-from loca.communities.memberships import is_positive
+from loca.communities.memberships import is_positive, row_blocks
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
@@ -41,7 +41,6 @@ from loca.persistence.learned import learned, learned_fact, learned_part, sizes_
 from loca.progress import say
 from loca.typing import FloatArray, IntArray
 
-_USERS_PER_BLOCK = 8192
 _ADVICE = "take Kernels(anchors='kmeans'), 'farthest' or 'random'"
 
 
@@ -244,8 +243,7 @@ def _kernel_weights(
 ) -> csr_array:
     """Return the kernel around each anchor, users × anchors, found block by block of users."""
     parts = [csr_array((0, len(anchor_embeddings)), dtype=np.float32)]
-    for start in range(0, len(embeddings), _USERS_PER_BLOCK):
-        block = embeddings[start : start + _USERS_PER_BLOCK]
+    for block in row_blocks(embeddings):
         distances = geometry.angular_distances(block, anchor_embeddings)
         parts.append(csr_array(KERNELS[kernel](distances, radius)))
     return csr_array(vstack(parts, format="csr"))

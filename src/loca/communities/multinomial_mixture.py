@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from loca.communities.em import EM, EMState, HostParameters, log_memberships, users_per_block
+from loca.communities.memberships import is_count
 from loca.communities.mixture_memory import ADVICE, MixtureWork
 from loca.communities.mixture_starts import (
     Sample,
@@ -32,10 +33,6 @@ from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.learned import learned, learned_fact
 from loca.progress import Bar, bar, say
 from loca.typing import FloatArray
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,7 +102,7 @@ class MultinomialMixture(BaseEstimator):
     log_items_: FloatArray | None = learned("items", "communities")
     log_proportions_: FloatArray | None = learned("communities")
     start_likelihoods_: FloatArray | None = learned("mixtures")
-    n_fitted_items_: int | None = learned_fact("a whole number ≥ 1", _is_count)
+    n_fitted_items_: int | None = learned_fact("a whole number ≥ 1", is_count)
 
     def _fit(self, data: TrainingData) -> None:
         """Try starts, and go on with the best on all users with a weight and a history."""
