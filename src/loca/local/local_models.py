@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from loca.deferred import torch
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import score_on
 from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData, is_epoch
@@ -122,8 +122,7 @@ class SeparateModels(LocalModels):
         return separate
 
     def check(self) -> None:
-        """Refuse a missing model, and let scores lie with the first, if that is a network."""
-        refuse_missing("model", self.models_)
+        """Let scores lie with the first model, if that is a network."""
         network = getattr(self.models_[0], "network_", None)
         self.device = getattr(network, "device", None)
 
@@ -162,13 +161,6 @@ class SeparateModels(LocalModels):
     def updated(self, number: int, data: TrainingData, epochs: int) -> Recommender:
         """Return one model after an update with the data."""
         return self.models_[number].updated(data, epochs)
-
-
-def refuse_missing(name: str, parts: Sequence[object]) -> None:
-    """Refuse parts of which a folder has not all."""
-    for number, part in enumerate(parts):
-        if part is None:
-            raise ModelFileError(f"{name} {number} is missing")
 
 
 def answered_by_one(numbers: IntArray, n_models: int) -> csr_array:

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError
 from loca.evaluation.top_n import AnyScores, as_array
-from loca.local.local_models import LocalModels, refuse_missing
+from loca.local.local_models import LocalModels
 from loca.models.recommender import ItemRows, Recommender, Scores, TrainingData
 from loca.persistence.learned import learned_parts
 from loca.typing import FloatArray, IntArray
@@ -91,10 +91,6 @@ class ShardedModels(LocalModels):
         sharded.parts_ = tuple(parts)
         sharded.epochs_ = parts[0].epochs_
         return sharded
-
-    def check(self) -> None:
-        """Refuse a shard that is missing."""
-        refuse_missing("shard", self.parts_)
 
     def to(self, device: str) -> Self:
         """Move the models of all shards to a device."""
